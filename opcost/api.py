@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column, columns_of
-from opcost.comparing.comparison import doubts
 from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
+from opcost.comparing.model_result import doubts
 from opcost.comparing.ranking import ENERGY
-from opcost.measuring.comparison_record import ComparisonRow
+from opcost.measuring.record import ComparisonRow
 from opcost.measuring.setting import Setting
 from opcost.reporting.model_tables import WHOLE, layer_in_words, layer_notes, rows_of
 from opcost.reporting.output import cells_of

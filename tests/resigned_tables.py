@@ -19,12 +19,11 @@ from random import Random
 from simulated_machine import Load
 from simulated_sweep import SimulatedSweep
 
-from opcost.comparing.cache_chain_rows import missing_sides, of_the_same_card
+from opcost.comparing.cache_corrections import missing_sides, of_the_same_card
 from opcost.comparing.gap import kernel_key
 from opcost.errors import UserError
-from opcost.measuring.comparison_record import KernelTimeRow
 from opcost.measuring.protocol import protocol_for
-from opcost.measuring.record import FailureRow, MeasurementRow
+from opcost.measuring.record import FailureRow, KernelTimeRow, MeasurementRow
 from opcost.operators.cases import tuple_key
 from opcost.printable import printable
 from opcost.running.plan import Demand, KnownRows

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
 
-from opcost.comparing.cache_chain_rows import is_corrected, pooled
-from opcost.comparing.cache_corrections import Corrections
+from opcost.comparing.cache_corrections import Corrections, is_corrected, pooled
 from opcost.estimates import Estimate, sum_of_independent, total_if_known, value_of
-from opcost.measuring.comparison_record import Excess, KernelTimeRow
 from opcost.measuring.conditions import EAGER, GRAPH, WARM, Conditions
 from opcost.measuring.loop import HARDLY_THROTTLED_RATIO
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import Excess, KernelTimeRow, MeasurementRow
 from opcost.operators.counts import OperatorCount
 from opcost.prediction.rates import CostModel
 from opcost.summing.summation import Measurements, ModelCost, totals

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
-from opcost.comparing.cache_chain_rows import is_corrected
+from opcost.comparing.cache_corrections import is_corrected
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import WARM, Circumstances, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag

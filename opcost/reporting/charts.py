@@ -11,13 +11,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opcost.comparing.comparison import KindCost, doubts
 from opcost.comparing.gap import with_method_error
-from opcost.comparing.model_result import Doubt, ModelResult
+from opcost.comparing.model_result import Doubt, KindCost, ModelResult, doubts
 from opcost.comparing.remarks import Remark
 from opcost.comparing.roofline import COMPUTE, Roof
 from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of, sum_of_independent
-from opcost.measuring.comparison_record import ComparisonRow
+from opcost.measuring.record import ComparisonRow
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import markup as svg
 from opcost.reporting.markup import Chart, Drawing, Entry, Panel, Series, drawing, element, text

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from opcost.comparing.comparison import differing
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, SideBySide, Sides, Standing
 from opcost.comparing.gap import METHOD_ERROR_RATIOS
-from opcost.comparing.model_result import Doubt
+from opcost.comparing.model_result import Doubt, differing
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate, total_if_known
 from opcost.invocation import command
-from opcost.measuring.comparison_record import ComparisonRow, Costs
 from opcost.measuring.conditions import CONTIGUOUS, EAGER
 from opcost.measuring.precisions import DTYPES
+from opcost.measuring.record import ComparisonRow, Costs
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting.charts import QUANTITIES, Compared, compared
 from opcost.reporting.tables import (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
 
-from opcost.comparing.cache_chain_rows import (
+from opcost.comparing.cache_corrections import (
     chain_dtype,
     chain_row,
     excess_of_call,
@@ -19,10 +19,9 @@ from opcost.comparing.cache_chain_rows import (
     refused_row,
 )
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.comparison_record import ChainRow
 from opcost.measuring.conditions import GRAPH, Conditions
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import ChainRow, MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cache_chains import ELEMENTWISE, SIDES, STREAM_BYTES, Chain
 from opcost.operators.cases import Case

@@ -11,24 +11,26 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.comparing.comparison import KindCost, comparison_row, differing, kinds_of
 from opcost.comparing.conditions_side_by_side import SideBySide, side_by_side
 from opcost.comparing.gap import kernel_errors
 from opcost.comparing.model_result import (
     USUAL_RUNS,
     Evidence,
+    KindCost,
     ModelResult,
     OperatorRuns,
+    comparison_row,
     conditions_of_sum,
     counted_only,
+    differing,
+    kinds_of,
 )
 from opcost.comparing.remarks import Remark
 from opcost.errors import UserError
 from opcost.grouping import grouped
-from opcost.measuring.comparison_record import ComparisonRow
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
 from opcost.measuring.protocol import protocol_options
-from opcost.measuring.record import MeasurementRow, is_doubtful
+from opcost.measuring.record import ComparisonRow, MeasurementRow, is_doubtful
 from opcost.measuring.setting import ALL_CHOICES, DEVICE, ChosenConditions, is_meant, parse_conditions, refuse_unknown
 from opcost.operators.cases import conditions_key, of_operators, tuple_key
 from opcost.operators.counts import EVERYTHING, OperatorCounts, select

@@ -20,10 +20,10 @@ from opcost.columns import present_moment
 from opcost.comparing.gap import kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
-from opcost.measuring.comparison_record import KernelTimeRow
 from opcost.measuring.conditions import EAGER, WARM, device_type_of
 from opcost.measuring.flags import Flag
 from opcost.measuring.precisions import AUTOCAST_DTYPES
+from opcost.measuring.record import KernelTimeRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_names import UserCode
 from opcost.operators.tuples import META, OperatorTuple, model_operator, tensor_specs

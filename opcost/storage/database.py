@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Generic
 
 from opcost.errors import UserError
-from opcost.measuring.comparison_record import ChainRow, ComparisonRow, KernelTimeRow
 from opcost.measuring.known_device import QualificationRow
-from opcost.measuring.record import FailureRow, MeasurementRow
+from opcost.measuring.record import ChainRow, ComparisonRow, FailureRow, KernelTimeRow, MeasurementRow
 from opcost.measuring.sweep_record import SweepFailureRow, SweepKernelRow, SweepRepetitionRow, SweepSizeRow
 from opcost.metering.cap_rows import PowerCapRow
 from opcost.operators.model_rows import ModelOperatorRow

@@ -14,10 +14,9 @@ from opcost.comparing.cache_corrections import (
     matrix_bytes,
 )
 from opcost.estimates import Estimate
-from opcost.measuring.comparison_record import Excess
 from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import Excess, MeasurementRow
 from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.cases import CAPTURED
 from opcost.operators.counts import OperatorCount, OperatorCounts

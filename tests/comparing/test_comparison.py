@@ -4,15 +4,15 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.cache_chain_rows import chain_row
+from opcost.comparing.cache_corrections import chain_row
 from opcost.comparing.gap import Piece
 from opcost.comparing.model_result import USUAL_RUNS, Evidence, OperatorRuns
 from opcost.comparing.operator_costs import TupleFlag
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate
-from opcost.measuring.comparison_record import Excess
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.flags import Flag
+from opcost.measuring.record import Excess
 from opcost.operators.cache_chains import SIDES, STREAM_BYTES, chains_of
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator

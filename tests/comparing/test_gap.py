@@ -22,8 +22,8 @@ from opcost.comparing.gap import (
 from opcost.comparing.model_result import Evidence
 from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate
-from opcost.measuring.comparison_record import Excess, KernelTimeRow
 from opcost.measuring.conditions import COLD, EAGER, GRAPH
+from opcost.measuring.record import Excess, KernelTimeRow
 from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.summing.summation import Measurements, sum_operators

@@ -30,10 +30,9 @@ from opcost.comparing.ranking import (
 )
 from opcost.comparing.roofline import Roofline, roof_share, roofline_of_rows, works_of
 from opcost.estimates import Estimate
-from opcost.measuring.comparison_record import Excess
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import Excess, MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.ranking_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful

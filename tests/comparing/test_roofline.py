@@ -6,15 +6,18 @@ import pytest
 from committed_tables import committed
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.comparing.data_sheets import FP32, SHEETS, TF32, memory_rate
 from opcost.comparing.roofline import (
     COMPUTE,
+    FP32,
     MEMORY,
+    SHEETS,
+    TF32,
     Roof,
     Roofline,
     Work,
     arithmetic_of,
     is_beyond_sheet,
+    memory_rate,
     roofline_of,
     roofline_of_rows,
     work_of,

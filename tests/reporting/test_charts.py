@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_tables import COMPARED
 
-from opcost.comparing.comparison import KindCost
-from opcost.comparing.data_sheets import FP32, TF32
-from opcost.comparing.roofline import COMPUTE, MEMORY, Roof
+from opcost.comparing.model_result import KindCost
+from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
 from opcost.estimates import Estimate
 from opcost.reporting.charts import (
     KINDS_SHOWN,

@@ -23,8 +23,7 @@ from opcost.comparing.conditions_side_by_side import SideBySide
 from opcost.comparing.coverage import Addition, CostShare
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.measuring.comparison_record import ComparisonRow
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import ComparisonRow, MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, Share
 from opcost.operators.texts import parse_tuple

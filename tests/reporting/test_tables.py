@@ -8,7 +8,7 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.remarks import Remark, RemarkKind
-from opcost.measuring.comparison_record import ComparisonRow
+from opcost.measuring.record import ComparisonRow
 from opcost.reporting.charts import Compared
 from opcost.reporting.comparison_tables import all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -15,17 +15,25 @@ import torch
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
-from opcost.comparing import cache_chain_rows
-from opcost.comparing.cache_chain_rows import chain_row, excess_of_call, refusal, refused_row
-from opcost.comparing.cache_corrections import Corrections, Curve, corrections_under, kind_of, moved_bytes
+from opcost.comparing import cache_corrections
+from opcost.comparing.cache_corrections import (
+    Corrections,
+    Curve,
+    chain_row,
+    corrections_under,
+    excess_of_call,
+    kind_of,
+    moved_bytes,
+    refusal,
+    refused_row,
+)
 from opcost.comparing.remarks import RemarkKind
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
-from opcost.measuring.comparison_record import ChainRow, ComparisonRow, Excess
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
-from opcost.measuring.record import MeasuredCases, MeasurementRow
+from opcost.measuring.record import ChainRow, ComparisonRow, Excess, MeasuredCases, MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators import cache_chains
 from opcost.operators.cache_chains import (
@@ -616,8 +624,14 @@ def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use_sides(monkeypatch: pytest.MonkeyPatch, *sides: int) -> None:
     """Measure chains on images of these sides only, behind the full stream, and none on tokens."""
-    monkeypatch.setattr(cache_chain_rows, "layer_chains", lambda _: ())
-    monkeypatch.setattr(cache_chain_rows, "SIDES", sides)
+    all_missing = cache_corrections.missing_chains
+
+    def missing_on_images(rows: Sequence[ChainRow], dtype: str = "float32") -> list[Chain]:
+        return [chain for chain in all_missing(rows, dtype) if chain.kind in KINDS]
+
+    for module in ("opcost.comparing.cache_corrections", "opcost.stages.cache_chains"):
+        monkeypatch.setattr(f"{module}.missing_chains", missing_on_images)
+    monkeypatch.setattr(cache_corrections, "SIDES", sides)
     monkeypatch.setattr(cache_chains, "SHORTER_STREAMS", ())
 
 

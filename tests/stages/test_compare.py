@@ -13,8 +13,8 @@ from opcost.comparing.gap import kernel_key
 from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.comparison_record import ComparisonRow, KernelTimeRow
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import ComparisonRow, KernelTimeRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cases import tuple_key
 from opcost.operators.counts import OperatorCount, OperatorCounts, select

@@ -12,8 +12,8 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from test_count import add_model
 
 from opcost.errors import UserError
-from opcost.measuring.comparison_record import KernelTimeRow
 from opcost.measuring.conditions import EAGER
+from opcost.measuring.record import KernelTimeRow
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.run_request import RunRequest
 from opcost.stages import verify

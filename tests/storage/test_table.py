@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from opcost.columns import columns_of
 from opcost.errors import UserError
-from opcost.measuring.comparison_record import ComparisonRow
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import ComparisonRow, MeasurementRow
 from opcost.printable import printable
 from opcost.storage.database import Database
 from opcost.storage.table import BLOCK_BYTES, LONGEST_CELL, CsvTable, ReadTable, encode
