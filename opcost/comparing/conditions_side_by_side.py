@@ -212,26 +212,26 @@ def side_by_side(results: Both[ModelResult], chosen: Both[ChosenConditions]) -> 
     these, others = results
     wholes = [one.whole for one in results if one.whole is not None]
     basis = common_basis([*wholes, *(part.row for one in results for part in one.cost.parts)])
-    pairs, samples = tuple(matched(calls_of(these), calls_of(others))), these.samples or 1
+    pairs, units = tuple(matched(calls_of(these), calls_of(others))), 1 if these.units is None else these.units.number
     known = [pair for pair in pairs if pair.standing is not Standing.NOT_MEASURED]
     whole = Pair(*(Calls(one.counts.model, 1, one.whole) for one in results))
 
     def of_groups(key: Callable[[Pair], tuple[str, object]]) -> list[tuple[Pair, Sides]]:
         """Return the costs of pairs with one key, beside the first of them; a key begins with the name to sort by."""
-        found = [(name, own[0], sides_of(own, basis, samples)) for (name, _), own in grouped(pairs, key).items()]
+        found = [(name, own[0], sides_of(own, basis, units)) for (name, _), own in grouped(pairs, key).items()]
         return [(pair, costs) for name, pair, costs in sorted(found, key=lambda one: (*one[2].rank, one[0]))]
 
     return SideBySide(
         name=these.name,
-        batch_size=these.samples,
+        batch_size=these.input_size[0] if these.input_size else None,
         input_size="x".join(map(str, these.input_size)),
         chosen=chosen[0],
         other_chosen=chosen[1],
         device_uuid=these.board,
         other_device_uuid=others.board,
         reference_temperature_c=basis.temperature_c,
-        whole=sides_of([whole], basis, samples) if len(wholes) == 2 else None,
-        sum=sides_of(known, basis, samples) if known else None,
+        whole=sides_of([whole], basis, units) if len(wholes) == 2 else None,
+        sum=sides_of(known, basis, units) if known else None,
         kinds=tuple(
             KindSides(pair.operator.short_name, pair.standing.value, costs)
             for pair, costs in of_groups(lambda pair: (pair.operator.short_name, pair.standing))
@@ -342,10 +342,10 @@ def without_form(operator: OperatorTuple) -> OperatorTuple:
     )
 
 
-def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
+def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, units: int) -> Sides:
     """Return the cost of all calls of these pairs under both conditions; a cost is None if one of its rows is unknown.
 
-    Calls that exist under one of both only cost 0 under the other. ``samples`` is the batch size.
+    Calls that exist under one of both only cost 0 under the other. ``units`` is their number in one run.
     """
     these, others = [one.these for one in pairs if one.these], [one.others for one in pairs if one.others]
 
@@ -376,7 +376,7 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, samples: int) -> Sides:
         saved_energy_j=value_of(saved_j),
         saved_energy_standard_error_j=standard_error_of(saved_j),
         saved_energy_ratio=ratio_if_known(value_of(saved_j), other_energy_j),
-        saved_energy_per_sample_j=ratio_if_known(value_of(saved_j), samples),
+        saved_energy_per_sample_j=ratio_if_known(value_of(saved_j), units),
         costs_more_time=is_more(saved_s),
         costs_more_energy=is_more(saved_j),
     )

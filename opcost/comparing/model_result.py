@@ -37,6 +37,7 @@ from opcost.measuring.record import (
 )
 from opcost.operators.cases import ALL, CAPTURED, LEAF
 from opcost.operators.counts import OperatorCounts, Selection, is_leaf, memory_bytes_of
+from opcost.operators.model_inputs import Units
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, predictor_of
 from opcost.summing.summation import (
     NOTHING_SUMMED,
@@ -111,7 +112,7 @@ class ModelResult:
     ``measurements`` are all rows of operators, also those not summed. ``corrections`` are those of caches in this
     model, None if unknown. ``kernels`` are the errors of kernel times, None if they were not profiled. ``predicted`` is
     the predicted cost of operators without a row, if it is a part of the cost. ``input_size`` has the batch first, and
-    is empty if unknown.
+    is empty if unknown. ``units`` are those of one run, None if unknown.
     """
 
     conditions: Conditions
@@ -125,6 +126,7 @@ class ModelResult:
     predicted: Piece | None = None
     name: str = ""
     input_size: tuple[int, ...] = ()
+    units: Units | None = None
 
     @property
     def counts(self) -> OperatorCounts:
@@ -147,11 +149,6 @@ class ModelResult:
     def board(self) -> str | None:
         """The board (a UUID) of the whole."""
         return None if self.whole is None else self.whole.circumstances.device_uuid
-
-    @property
-    def samples(self) -> int | None:
-        """The samples of one run: images, texts, clips, or pairs of frames; None if unknown."""
-        return self.input_size[0] if self.input_size else None
 
     @property
     def is_complete(self) -> bool:

@@ -23,6 +23,7 @@ from opcost.estimates import Estimate, ratio_if_known, standard_error_of, value_
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.operators.cases import MODEL
 from opcost.operators.counts import OperatorCount
+from opcost.operators.model_inputs import Unit
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
 from opcost.summing.summation import EnergyBasis, Measurements
 
@@ -139,6 +140,9 @@ class RankingRow(Columns):
 
     name: Annotated[str, MODEL]
     batch_size: Annotated[int | None, Column("samples of one run; empty if unknown", COUNT_FROM_1)]
+    unit: Annotated[
+        Unit | None, Column("unit of the figures for a sample, which is one unless this names another", one_of(*Unit))
+    ]
     input_size: Annotated[str, Column("size of the input, batch first")]
     source: Annotated[str, Column("the measured whole model, or the sum of its operators", one_of(*SOURCES))]
     time_s: Annotated[float | None, Column("time of one run")]
@@ -208,7 +212,8 @@ class RankingRow(Columns):
 
 def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline | None) -> RankingRow:
     """Return the row of a model; its sum has a share of the roof if it has nearly all of the model."""
-    whole, cost, samples, energy_j = model.whole, model.cost, model.samples, model.energy_j
+    whole, cost, energy_j = model.whole, model.cost, model.energy_j
+    units = None if model.units is None else model.units.number
     sum_s, sum_j = value_of(cost.time_s), value_of(cost.energy_j)
     predicted = model.predicted
     predicted_s, predicted_j = (None, None) if predicted is None else (predicted.time_s, predicted.energy_j)
@@ -232,7 +237,8 @@ def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline
 
     return RankingRow(
         name=model.name,
-        batch_size=model.samples,
+        batch_size=model.input_size[0] if model.input_size else None,
+        unit=None if model.units is None else model.units.unit,
         input_size="x".join(map(str, model.input_size)),
         source=SUM if whole is None else WHOLE,
         time_s=value_of(model.time_s),
@@ -240,10 +246,10 @@ def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline
         energy_j=value_of(energy_j),
         energy_standard_error_j=standard_error_of(energy_j),
         power_w=model.power_w,
-        time_per_sample_s=ratio_if_known(value_of(model.time_s), samples),
-        energy_per_sample_j=ratio_if_known(value_of(energy_j), samples),
-        samples_per_second=ratio_if_known(samples, value_of(model.time_s)),
-        samples_per_joule=ratio_if_known(samples, value_of(energy_j)),
+        time_per_sample_s=ratio_if_known(value_of(model.time_s), units),
+        energy_per_sample_j=ratio_if_known(value_of(energy_j), units),
+        samples_per_second=ratio_if_known(units, value_of(model.time_s)),
+        samples_per_joule=ratio_if_known(units, value_of(energy_j)),
         reference_temperature_c=model.basis.temperature_c,
         sum_reference_temperature_c=cost.basis.temperature_c,
         is_flagged=Doubt.FLAGGED in model.doubts,
@@ -268,8 +274,8 @@ def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline
         corrected_energy_ratio=corrected_energy_ratio,
         roof_time_ratio=roof_time_ratio,
         roof_energy_ratio=roof_energy_ratio,
-        saving_time_per_sample_s=ratio_if_known(saving(sum_s, roof_time_ratio), samples),
-        saving_energy_per_sample_j=ratio_if_known(saving(sum_j, roof_energy_ratio), samples),
+        saving_time_per_sample_s=ratio_if_known(saving(sum_s, roof_time_ratio), units),
+        saving_energy_per_sample_j=ratio_if_known(saving(sum_j, roof_energy_ratio), units),
         energy_missing_reason=energy_missing_reason,
         measured_at=model.measured_at,
         device_uuid=None if whole is None else whole.circumstances.device_uuid,

@@ -1,9 +1,10 @@
-"""Inputs of whole models as a config describes them: trees of tensors, numbers and texts."""
+"""Inputs of whole models as a config describes them (trees of tensors, numbers and texts), and units of their runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from opcost.operators.tuples import VALUES, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 
@@ -24,6 +25,24 @@ INTEGERS, UNIFORM = "integers", "uniform"
 
 USUAL_BOUND = 2
 """The upper bound of integers if none is given: they are valid indices into every dimension of at least this size."""
+
+
+class Unit(str, Enum):
+    """The unit that the costs of a run are divided by. A sample is an image, a text, a clip, or a pair of frames."""
+
+    SAMPLE = "sample"
+    TOKEN = "token"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Units:
+    """The number of units that one run computes."""
+
+    number: int
+    unit: Unit = Unit.SAMPLE
 
 
 @dataclass(frozen=True)

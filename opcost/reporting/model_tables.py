@@ -18,6 +18,7 @@ from opcost.measuring.conditions import DEVICE_PRODUCT
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags
 from opcost.operators.cases import MODEL
+from opcost.operators.model_inputs import Unit
 from opcost.operators.texts import parse_operator, short_form, short_inputs
 from opcost.prediction.learned_costs import FEWEST_SCORES
 from opcost.reporting.comparison_tables import print_comparisons
@@ -356,19 +357,20 @@ ABOUT_RUN = {
 def print_prediction(found: Prediction) -> None:
     """Print time, energy and power of a run with their intervals, and the operators that are least certain."""
     run, conditions = found.run, found.conditions
-    batch = f", batch {found.batch}" if found.batch else ""
+    batch = f", batch {found.units.number}" if found.units else ""
     how = f"{conditions.precision}, {conditions.execution}"
     sources = {MEASURED: "measured", SUM: "the sum of measured operators", PREDICTED: "predicted, not measured"}
     title = f"{found.name} on {conditions.device_product}{batch} ({how}): {sources[_source_of(found)]}"
     doubt = doubt_mark(run.is_above_limit if found.whole is None else is_doubtful(found.whole))
     rows = []
     for name, cost, unit in (("time", found.time_s, "ms"), ("energy", found.energy_j, "mJ")):
-        sample = found.per_sample(cost)
+        sample = found.per_unit(cost)
         per_sample = "" if sample is None else f"{milli(sample.value)} {unit}"
         interval = "" if cost is None else f"{milli(cost.lower)} to {milli(cost.upper)} {unit}"
         rows.append((name, (UNKNOWN if cost is None else f"{milli(cost.value)} {unit}") + doubt, interval, per_sample))
     rows.append(("power", (UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W") + doubt, "", ""))
-    print_table(title, of_texts("", "per run", "90 % interval", "per sample"), rows)
+    unit = Unit.SAMPLE if found.units is None else found.units.unit
+    print_table(title, of_texts("", "per run", "90 % interval", f"per {unit}"), rows)
     print_line(*_lines(found))
     if run.calls:
         total = sum(one.error_s**2 for one in run.calls)
@@ -481,7 +483,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
     costs = ("time_s", "energy_j", "time_deviation", "energy_deviation", "is_outside", "is_new", "is_small")
     return {
         "name": found.name,
-        "batch": found.batch,
+        "batch": None if found.units is None else found.units.number,
         "source": _source_of(found),
         "device_product": found.conditions.device_product,
         "precision": found.conditions.precision,
@@ -490,8 +492,9 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
         "energy_j": found.energy_j,
         "energy_temperature_c": found.basis.temperature_c,
         "power_w": found.power_w,
-        "time_per_sample_s": found.per_sample(found.time_s),
-        "energy_per_sample_j": found.per_sample(found.energy_j),
+        "unit": None if found.units is None else found.units.unit,
+        "time_per_sample_s": found.per_unit(found.time_s),
+        "energy_per_sample_j": found.per_unit(found.energy_j),
         "predicted_run": {"time_s": run.time_s, "energy_j": run.energy_j, "power_w": run.power_w},
         "measured_time_ratio": run.measured_time_ratio,
         "outside_time_ratio": run.outside_time_ratio,

@@ -18,6 +18,7 @@ from opcost.invocation import command, joined
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.cases import MODEL
+from opcost.operators.model_inputs import Unit
 from opcost.reporting import ranking_notes
 from opcost.reporting.comparison_tables import all_in_words
 from opcost.reporting.output import write_csv
@@ -124,7 +125,11 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     return RankingTable(
         "; ".join([title, *([", ".join(shared.values())] if shared else [])]),
         by,
-        [column for column in keeping(RANKED, SORTED_BY.get(by)) if column.title not in shared],
+        [
+            replace(column, title=column.title.replace(Unit.SAMPLE, rows[0].unit or Unit.SAMPLE))
+            for column in keeping(RANKED, SORTED_BY.get(by))
+            if column.title not in shared
+        ],
         [_Ranked(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)],
         ranking_notes.ranking_notes(ranking, by),
     )
@@ -403,7 +408,11 @@ def _print_cost(label: str, model: ShownModel) -> None:
     columns = [
         column("", "time", "energy", "power"),
         column(f"{cost} (one run)", *per_run, UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W"),
-        column("per sample", _cost(row.time_per_sample_s, None, "ms"), _cost(row.energy_per_sample_j, None, "mJ")),
+        column(
+            f"per {row.unit or Unit.SAMPLE}",
+            _cost(row.time_per_sample_s, None, "ms"),
+            _cost(row.energy_per_sample_j, None, "mJ"),
+        ),
         *[column("sum of operators", *summed, drop=1, mark=doubt)] * (is_whole or bool(added)),
         *[column("corrected", *corrected, drop=2, mark=doubt)] * is_whole,
         column("roof", *roof, mark=doubt),
@@ -566,7 +575,8 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
     for one in (one for ranking in report.rankings for one in ranking.predicted):
         energy_j = None if one.run.energy_j is None else asdict(one.run.energy_j)
         run = {"time_s": asdict(one.run.time_s), "energy_j": energy_j, "power_w": one.run.power_w}
-        found = {"name": one.name, "source": PREDICTED, "batch_size": one.batch, "predicted": run}
+        found = {"name": one.name, "source": PREDICTED, "predicted": run}
+        found |= {} if one.units is None else {"batch_size": one.units.number, "unit": one.units.unit}
         objects.append({**unknown, **found, "conditions": asdict(one.conditions)})
     return objects
 

@@ -106,7 +106,7 @@ def find_comparisons(
         for own in grouped(meant, lambda row: row.key).values():
             one = evidence.result(selection, own, runs=runs)
             errors = kernel_errors(kernels, key, one.conditions)
-            results.append(replace(one, name=config.name, input_size=config.shape, kernels=errors))
+            results.append(replace(one, name=config.name, input_size=config.shape, units=config.units, kernels=errors))
         found.append(_report(config, results, f" on {device}" if device else ""))
     names = {report.name for report in found}
     for config in configs:
@@ -340,4 +340,4 @@ def _on_board(data: _Data, config: ModelConfig, conditions: Conditions, board: s
     whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
     selection = select(counts, (EVERYTHING,))
     found = ModelResult(conditions_of(whole), whole, cost, selection, measurements, data.runs)
-    return replace(found, name=config.name, input_size=config.shape)
+    return replace(found, name=config.name, input_size=config.shape, units=config.units)

@@ -28,6 +28,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.cases import case_key, conditions_key, of_operators, tuple_key
 from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
+from opcost.operators.model_inputs import Units
 from opcost.operators.values import InputData, parse_input_data
 from opcost.operators.zeros_rules import with_usual_zeros
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
@@ -83,10 +84,10 @@ class PredictionRequest:
 
 @dataclass(frozen=True)
 class PredictedModel:
-    """A model, its batch (None if unknown), and what a run is predicted to cost."""
+    """A model, the units of a run (None if unknown), and what a run is predicted to cost."""
 
     name: str
-    batch: int | None
+    units: Units | None
     conditions: Conditions
     run: PredictedRun
 
@@ -131,9 +132,9 @@ class Prediction(PredictedModel):
         """The mean power, None if the energy is unknown."""
         return None if self.energy_j is None else self.energy_j.value / self.time_s.value
 
-    def per_sample(self, cost: Range | None) -> Range | None:
-        """Return the part of a cost that one sample of the batch has, None if the batch or the cost is unknown."""
-        return cost.times(1 / self.batch) if self.batch and cost is not None else None
+    def per_unit(self, cost: Range | None) -> Range | None:
+        """Return the part of a cost that one unit has, None if the units or the cost is unknown."""
+        return None if self.units is None or cost is None else cost.times(1 / self.units.number)
 
 
 def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
@@ -160,11 +161,11 @@ def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress:
     run = run_under(counts, rows, conditions, learned, whole)
     # A user's function may have got the batch as an argument.
     given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
-    batch = config.batch_size or next((value for value in given if type(value) is int and value > 0), None)
+    units = config.units or next((Units(value) for value in given if type(value) is int and value > 0), None)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     return Prediction(
         name=config.name,
-        batch=batch,
+        units=units,
         conditions=conditions,
         run=run,
         whole=whole,
@@ -306,7 +307,7 @@ def predicted_models(
         learned = known[conditions]
         if learned is not None and model.counts is not None:
             run = run_under(model.counts, data.evidence, conditions, learned)
-            found.append(PredictedModel(model.config.name, model.config.batch_size, conditions, run))
+            found.append(PredictedModel(model.config.name, model.config.units, conditions, run))
         if len(found) == MOST_PREDICTED:
             break
     return tuple(found)

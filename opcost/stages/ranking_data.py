@@ -93,7 +93,15 @@ class RankingData:
                 one = self.evidence.result(selection, wholes, conditions)
                 cost = one.cost if one.cost.parts else NOTHING_SUMMED
                 if one.whole is not None or cost.parts:
-                    found.append(replace(one, cost=cost, name=model.config.name, input_size=model.config.shape))
+                    found.append(
+                        replace(
+                            one,
+                            cost=cost,
+                            name=model.config.name,
+                            input_size=model.config.shape,
+                            units=model.config.units,
+                        )
+                    )
         return found
 
     def is_measured(self, model: CountedModel, conditions: Conditions) -> bool:

@@ -25,7 +25,7 @@ from opcost.measuring.conditions import CHANNELS_LAST, CONTIGUOUS
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT
 from opcost.measuring.setting import ChosenConditions
 from opcost.operators.grids import AnyGrid, TupleList, place_of
-from opcost.operators.model_inputs import DescribedInputs
+from opcost.operators.model_inputs import DescribedInputs, Units
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
 from opcost.operators.tuples import (
     ARGUMENTS,
@@ -115,6 +115,11 @@ class ModelConfig:
     @property
     def batch_size(self) -> int | None:
         return self.shape[0] if self.shape else None
+
+    @property
+    def units(self) -> Units | None:
+        """The units that costs of a run are divided by; None if the batch is unknown."""
+        return None if self.batch_size is None else Units(self.batch_size)
 
     def option(self, key: str) -> str | None:
         return self.given_by(key) if self.given_by else None

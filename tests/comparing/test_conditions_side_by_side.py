@@ -26,6 +26,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import ChosenConditions
 from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
+from opcost.operators.model_inputs import Units
 from opcost.operators.tuples import (
     Constant,
     OperatorTuple,
@@ -75,7 +76,9 @@ def side(
         MODEL, tuple(OperatorCount(one, number, 1, 1) for one, number in calls.items()), 9, 9, 1, "2.11.0", "cuda"
     )
     cost = sum_operators(counts, Measurements(rows), conditions)
-    return ModelResult(conditions, whole, cost, Selection(counts, replace(counts, counts=())), input_size=(8, 4))
+    return ModelResult(
+        conditions, whole, cost, Selection(counts, replace(counts, counts=())), input_size=(8, 4), units=Units(8)
+    )
 
 
 THESE = {CONVOLUTION: 3, NORM: 2, CAST: 1}
@@ -332,7 +335,7 @@ def test_pairs_and_unpaired_calls_sum_to_the_totals_of_both_runs(these: list[Cal
         for standing in Standing:
             of_standing = [pair for pair in pairs if pair.standing is standing]
             known = [one for one in sides(of_standing)[index] if one.row is not None]
-            costs = sides_of([Pair(one, None) for one in known], EnergyBasis.MEASURED, samples=2)
+            costs = sides_of([Pair(one, None) for one in known], EnergyBasis.MEASURED, units=2)
             found_s.append(costs.time_s or 0.0)
             found_j.append(costs.energy_j or 0.0)
         assert sum(found_s) == pytest.approx(total_s)

@@ -34,6 +34,7 @@ from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import Excess, MeasurementRow
 from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.model_inputs import Units
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.ranking_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
 from opcost.stages.ranking_data import board_differences
@@ -68,7 +69,7 @@ def ranked_row(model: ModelResult, roofline: Roofline | None = None) -> RankingR
 
 def whole(name: str, time_s: float = 1.0, energy_j: float | None = 1.0, batch: int = 1) -> ModelResult:
     row = row_of(model_operator(name, None, (batch, 3)), time_s, energy_j)
-    return ModelResult(SIMULATED_CONDITIONS, row, name=name, input_size=(batch, 3))
+    return ModelResult(SIMULATED_CONDITIONS, row, name=name, input_size=(batch, 3), units=Units(batch))
 
 
 @given(st.lists(st.tuples(costs, st.none() | costs, st.integers(1, 64)), min_size=1, max_size=8))
@@ -90,7 +91,7 @@ def test_the_smallest_comes_first_and_the_unknown_last(models: list[tuple[float,
 
 
 def with_sum(cost: ModelCost) -> ModelResult:
-    return ModelResult(SIMULATED_CONDITIONS, None, cost, name="m", input_size=(2, 3))
+    return ModelResult(SIMULATED_CONDITIONS, None, cost, name="m", input_size=(2, 3), units=Units(2))
 
 
 def test_a_corrected_sum_has_the_error_of_the_method_too() -> None:
@@ -196,7 +197,7 @@ def compared(deviation: float, **flags: tuple[Flag, ...]) -> ModelResult:
     cost = sum_of({RELU: 1}, row_of(RELU, 1.0, 1.0))
     row = row_of(model_operator("m", None, (1, 3)), 1 / (1 + deviation), 1 / (1 + deviation))
     row = replace(row, measurement=replace(row.measurement, **flags))
-    return ModelResult(SIMULATED_CONDITIONS, row, cost, name="m", input_size=(1, 3))
+    return ModelResult(SIMULATED_CONDITIONS, row, cost, name="m", input_size=(1, 3), units=Units(1))
 
 
 def test_the_expected_error_is_a_high_quantile_of_deviations_to_either_side() -> None:

@@ -26,6 +26,7 @@ from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.record import ComparisonRow, MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, Share
+from opcost.operators.model_inputs import Units
 from opcost.operators.texts import parse_tuple
 from opcost.prediction.needed_memory import NeededMemory
 from opcost.reporting.comparison_tables import print_against, print_comparisons, print_kernels
@@ -432,7 +433,7 @@ def prediction_of(
         *(time, energy, 0.1 if calls else 1.0, 0.05 if calls else 0.0, calls, bool(calls)), (*of_calls, *of_run)
     )
     memory = NeededMemory(346_000_000, needed, 141_000_000_000)
-    return Prediction("vit_b_16_64x3x224x224", 64, GPU, run, whole, 3060, memory, written)
+    return Prediction("vit_b_16_64x3x224x224", Units(64), GPU, run, whole, 3060, memory, written)
 
 
 def predictions() -> None:

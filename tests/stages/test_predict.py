@@ -19,6 +19,7 @@ from opcost.comparing.predicted_run import WidthReason
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.model_inputs import Units
 from opcost.reporting.ranking_tables import print_rankings, ranking_objects
 from opcost.reporting.report_sections import ranking
 from opcost.running.expected_times import numbers_of_rows
@@ -114,7 +115,7 @@ def test_another_batch_of_a_measured_model_is_between_its_batch_and_in_proportio
 ) -> None:
     whole = predicted(request_of, cache, "resnet50").run
     half = predicted(request_of, cache, "resnet50", batch=16)
-    assert (half.batch, half.name) == (16, "resnet50_16x3x224x224")
+    assert (half.units, half.name) == (Units(16), "resnet50_16x3x224x224")
     assert half.run.measured_time_ratio == 0
     assert 0.4 * whole.time_s.value < half.run.time_s.value < 0.7 * whole.time_s.value
     # The models that are learned from are of four families.
@@ -123,7 +124,7 @@ def test_another_batch_of_a_measured_model_is_between_its_batch_and_in_proportio
     assert len(errors) > 10
     assert errors == sorted(errors, reverse=True)
     assert half.time_s == half.run.time_s
-    per_sample = half.per_sample(half.time_s)
+    per_sample = half.per_unit(half.time_s)
     assert per_sample is not None
     assert per_sample.value == pytest.approx(half.run.time_s.value / 16)
     assert half.power_w is not None
@@ -284,7 +285,7 @@ def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
     assert all_models.predicted == named_alone.predicted
     (found,) = all_models.predicted
     expected = predicted(request_of, cache, "small_8x3x224x224")
-    assert (found.name, found.batch, found.run.time_s) == (expected.name, 8, expected.run.time_s)
+    assert (found.name, found.units, found.run.time_s) == (expected.name, Units(8), expected.run.time_s)
     print_rankings(show(named, cache=cache), "energy")
     text = " ".join(capsys.readouterr().out.split())
     assert "~ Predicted on NVIDIA H200, never measured; a run with its 90 % interval: small_8x3x224x224" in text
