@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
-from opcost.meters.nvidia_smi import AVERAGE, INSTANT, parse_log
-from opcost.meters.nvml import COUNTER, SAMPLES
+from opcost.meters.nvidia_smi import parse_log
 from opcost.power import log_rows
 from opcost.power.log_rows import PowerRow, power_of
 from opcost.printable import printable
@@ -36,7 +35,10 @@ SHOWN_PARTS = 20
 MOST_POINTS = 240
 SAMPLES_ENDING = "-samples.csv"
 COUNTER_ENDING = "-counter.csv"
-"""Endings of the files with NVML's readings, beside nvidia-smi's rows."""
+"""Endings of the files with a GPU's samples and energy counter, beside the log."""
+
+SAMPLES, COUNTER, INSTANT, AVERAGE = "power samples", "energy counter", "instant power", "average power"
+"""Names of lines: a log does not say of which vendor or device it is."""
 
 PANELS = (
     ("power (W)", ("power_instant_w", "power_average_w"), "cpu_power_w", 1.0),

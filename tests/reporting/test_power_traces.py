@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 from nvidia_smi_stage import NvidiaSmiStage
 
 from opcost.errors import UserError
-from opcost.meters.nvidia_smi import AVERAGE, INSTANT
-from opcost.meters.nvml import COUNTER, SAMPLES
 from opcost.power.log_rows import PowerRow, csv_header, csv_line
-from opcost.reporting.power_traces import Readings, plot_log, readings_of_log, shown, trace_of
+from opcost.reporting.power_traces import (
+    AVERAGE,
+    COUNTER,
+    INSTANT,
+    SAMPLES,
+    Readings,
+    plot_log,
+    readings_of_log,
+    shown,
+    trace_of,
+)
 
 SCRIPT = Path(__file__).parents[2] / "power_logger.py"
 OWN = "\n".join([csv_header(), *(csv_line(PowerRow(1.79e9 + 0.1 * i, 300.0 + i, 290.0)) for i in range(20))]) + "\n"
