@@ -1,47 +1,40 @@
-"""Other processes: on a GPU, as a simulated NVML reports them; on processors, as a made-up /proc/stat does."""
+"""Other processes: on a GPU, as a simulated GPU reports them; on processors, as a made-up /proc/stat does."""
 
 import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from opcost.errors import UserError
 from opcost.meters.gpus import POLL_INTERVAL_S, OtherProcesses
 from opcost.meters.host import TICKS_PER_S, OtherLoad
-from opcost.meters.nvml import NvmlGpu
+from opcost.power.log_rows import PowerRow
+from opcost.power.ports import GpuError
 
 OWN = 100
 
 
-class NVMLError(Exception):
-    pass
-
-
 @dataclass
-class FakeNvml:
-    """Plays pynvml for a GPU with some processes; ``busy`` are the percentages that it reports one after the other."""
+class Gpu:
+    """A GPU with some processes; ``busy`` are the percentages that it reports one after the other, None for unknown."""
 
-    process_ids: list[int] = field(default_factory=list)
-    busy: list[int] = field(default_factory=lambda: [0])
-    failure: NVMLError | None = None
-    NVMLError = NVMLError
+    ids: list[int] | None = field(default_factory=list)
+    busy: list[int | None] = field(default_factory=lambda: [0])
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:  # noqa: N802
-        if self.failure:
-            raise self.failure
-        return [SimpleNamespace(pid=process_id) for process_id in self.process_ids]
+    def process_ids(self) -> set[int]:
+        if self.ids is None:
+            raise GpuError("Not Supported")
+        return set(self.ids)
 
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:  # noqa: N802
-        if self.failure:
-            raise self.failure
-        return SimpleNamespace(gpu=self.busy.pop(0) if len(self.busy) > 1 else self.busy[0])
+    def state(self) -> PowerRow:
+        percent = self.busy.pop(0) if len(self.busy) > 1 else self.busy[0]
+        return PowerRow(0.0, utilisation_ratio=None if percent is None else percent / 100)
 
 
-def watch(nvml: FakeNvml) -> OtherProcesses:
-    return OtherProcesses(NvmlGpu(nvml, "GPU-1"), OWN)
+def watch(gpu: Gpu) -> OtherProcesses:
+    return OtherProcesses(gpu, OWN)  # type: ignore[arg-type]
 
 
 def nothing(_: float) -> None:
@@ -61,9 +54,9 @@ def nothing(_: float) -> None:
     ],
 )
 def test_those_that_come_are_noticed(before: list[int], later: list[int], named: list[int]) -> None:
-    nvml = FakeNvml(before)
-    others = watch(nvml)
-    nvml.process_ids = later
+    gpu = Gpu(before)
+    others = watch(gpu)
+    gpu.ids = later
     remark = others.disturbance()
     assert bool(remark) == bool(named)
     if named:
@@ -72,39 +65,39 @@ def test_those_that_come_are_noticed(before: list[int], later: list[int], named:
 
 
 def test_one_that_stays_is_reported_every_time_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
-    nvml = FakeNvml([])
-    others = watch(nvml)
-    nvml.process_ids = [OWN, 8]
+    gpu = Gpu([])
+    others = watch(gpu)
+    gpu.ids = [OWN, 8]
     assert [others.disturbance().startswith("another process") for _ in range(3)] == [True] * 3
     assert len(caplog.records) == 1
-    nvml.process_ids = [OWN]
+    gpu.ids = [OWN]
     assert others.disturbance() == ""
 
 
 def test_in_a_container_only_the_first_newcomer_is_this_process() -> None:
-    nvml = FakeNvml([])
-    others = watch(nvml)
+    gpu = Gpu([])
+    others = watch(gpu)
     reported = []
     for process_ids in ([31], [31, 32], [31, 32, 33], [31]):
-        nvml.process_ids = process_ids
+        gpu.ids = process_ids
         reported.append(others.disturbance().rpartition(": ")[2])
     assert reported == ["", "32", "32 or 33", ""]
 
 
 def test_a_gpu_in_use_is_refused_by_name() -> None:
     with pytest.raises(UserError, match=r"in use 40% of the time \(processes: 7, 8\)"):
-        watch(FakeNvml([8, 7], [40])).refuse_if_busy(nothing)
+        watch(Gpu([8, 7], [40])).refuse_if_busy(nothing)
 
 
 @pytest.mark.parametrize(("busy", "waits"), [([0], 0), ([5], 0), ([90, 40, 0], 2)])
 def test_a_gpu_at_rest_or_soon_so_is_accepted(busy: list[int], waits: int) -> None:
     waited_s: list[float] = []
-    watch(FakeNvml([7], busy)).refuse_if_busy(waited_s.append)
+    watch(Gpu([7], busy)).refuse_if_busy(waited_s.append)
     assert waited_s == [POLL_INTERVAL_S] * waits
 
 
-def test_what_nvml_does_not_report_is_neither_refused_nor_noticed() -> None:
-    others = watch(FakeNvml(failure=NVMLError("Not Supported")))
+def test_what_a_driver_does_not_report_is_neither_refused_nor_noticed() -> None:
+    others = watch(Gpu(None, [None]))
     others.refuse_if_busy(nothing)
     assert others.disturbance() == ""
 
