@@ -7,7 +7,7 @@ import pandas as pd
 from claim_tables import CARD, COSTS, WHOLES, fine_percent, milliseconds, of_card, percent, signed_percent
 from sum_vs_full import corrected
 
-from opcost.comparing.gap import METHOD_ERROR_RATIOS
+from opcost.comparing.corrections import METHOD_ERROR_RATIOS
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.cases import ALL, CAPTURED

@@ -19,7 +19,8 @@ from tables import markdown
 from torch import nn
 
 import opcost
-from opcost.comparing.model_result import Evidence, comparison_row
+from opcost.comparing.comparison import comparison_row
+from opcost.comparing.model_result import Evidence
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case, of_operators

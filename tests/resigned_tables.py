@@ -19,8 +19,8 @@ from random import Random
 from simulated_machine import Load
 from simulated_sweep import SimulatedSweep
 
-from opcost.comparing.cache_corrections import missing_sides, of_the_same_card
-from opcost.comparing.gap import kernel_key
+from opcost.comparing.corrections import missing_sides, of_the_same_card
+from opcost.comparing.model_result import kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, KernelTimeRow, MeasurementRow

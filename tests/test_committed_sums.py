@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from committed_tables import committed
 
-from opcost.comparing.cache_corrections import missing_sides
+from opcost.comparing.corrections import missing_sides
 from opcost.comparing.model_result import OperatorRuns
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag

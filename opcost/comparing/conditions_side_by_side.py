@@ -14,8 +14,8 @@ from enum import Enum
 from typing import Annotated, TypeAlias, TypeVar
 
 from opcost.columns import ABOVE_0, COUNT, FROM_0, SIGNED, Column, Columns, one_of
+from opcost.comparing.comparison import NO_RESULT_RATIO, Remark, RemarkKind, flagged, throttled
 from opcost.comparing.model_result import ModelResult
-from opcost.comparing.remarks import NO_RESULT_RATIO, Remark, RemarkKind, flagged, throttled
 from opcost.estimates import (
     NORMAL_QUANTILE,
     Estimate,

@@ -6,29 +6,38 @@ it from rows and counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from statistics import median
 
-from opcost.comparing.cache_corrections import Corrections, corrections_under, excesses_from_memory
-from opcost.comparing.gap import EagerCost, Gap, KernelErrors, Piece, correction_of, eager_cost, gap, with_method_error
-from opcost.comparing.remarks import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, RemarkKind, remarks_on
+from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, RemarkKind, remarks_on
+from opcost.comparing.corrections import (
+    Corrections,
+    Piece,
+    added_by_limit,
+    correction_of,
+    corrections_under,
+    excesses_from_memory,
+    with_method_error,
+)
 from opcost.comparing.roofline import Works, works_of
 from opcost.estimates import (
     NORMAL_QUANTILE,
     Estimate,
     ratio_if_known,
-    standard_error_of,
     sum_of_independent,
     total_if_known,
     value_of,
 )
-from opcost.measuring.conditions import WARM, Conditions, differing_fields
+from opcost.measuring.conditions import EAGER, GRAPH, WARM, Conditions
 from opcost.measuring.record import (
     ChainRow,
     ComparisonRow,
     Excess,
+    KernelTimeRow,
     MeasurementRow,
     is_above_limit,
     is_doubtful,
@@ -36,9 +45,9 @@ from opcost.measuring.record import (
     time_of,
 )
 from opcost.operators.cases import ALL, CAPTURED, LEAF
-from opcost.operators.counts import OperatorCounts, Selection, is_leaf, memory_bytes_of
+from opcost.operators.counts import OperatorCount, OperatorCounts, Selection, is_leaf, memory_bytes_of
 from opcost.operators.model_inputs import Units
-from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, predictor_of
+from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
 from opcost.summing.summation import (
     NOTHING_SUMMED,
     EnergyBasis,
@@ -49,6 +58,7 @@ from opcost.summing.summation import (
     sum_beside,
     sum_operators,
     temperature_error_j,
+    totals,
 )
 
 UNEXPLAINED_RATIO = 0.25
@@ -89,6 +99,251 @@ def doubts_of(
         Doubt.ABOVE_LIMIT: is_above_limit,
     }
     return tuple(doubt for doubt, is_found in found.items() if is_found)
+
+
+def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tuple[Doubt, ...]:
+    """Return the doubts of a sum of ``time`` or ``energy``; none if there is no sum, or no whole."""
+    costs = row.costs(quantity)
+    if costs.summed is None or costs.whole is None:
+        return ()
+    shares = (one.figures["time_ratio"] for one in remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
+    return doubts_of(
+        flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
+        missing_ratio=costs.over_whole(costs.unmeasured) if row.missing_operators else 0.0,
+        unexplained_ratio=costs.over_whole(costs.unexplained),
+        is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
+    )
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The parts of a whole model's cost. ``modules`` and ``functions`` are the sum.
+
+    ``correction`` is the cache correction of the summed calls, which may be negative; if it is None, its cost is a part
+    of ``unexplained``. ``correction_dtype`` is the dtype of the chains that it was measured with; ``missing_kinds`` are
+    those that have a stand-in's correction. ``power_limit`` is what the power limit adds to all these parts, None if
+    unknown. ``dropped`` operators are not in the whitelist, measured or predicted; ``unmeasured`` ones are predicted.
+    """
+
+    modules: Piece
+    functions: Piece
+    correction: Excess | None
+    power_limit: Excess | None
+    dropped: Piece
+    unmeasured: Piece
+    unexplained: Piece
+    correction_dtype: str | None = None
+    missing_kinds: tuple[str, ...] = ()
+
+
+def gap(
+    cost: ModelCost,
+    dropped: ModelCost,
+    full: MeasurementRow,
+    predictor: CostModel | None = None,
+    corrections: Corrections | None = None,
+) -> Gap:
+    """Return the parts of a whole model's cost.
+
+    The sum of dropped operators is on the same energy basis as the sum. Predictor and cache corrections are the
+    device's, derived from operators alone, not from whole models; None if unknown.
+    """
+
+    def piece(added: Excess | None) -> Piece:
+        return Piece() if added is None else Piece(added.time_s.value, value_of(added.energy_j) or 0.0)
+
+    modules = Piece(*totals(part for part in cost.parts if not part.case.operator.is_function))
+    functions = Piece(*totals(part for part in cost.parts if part.case.operator.is_function))
+    left_out = Piece(*totals(dropped.parts)).plus(predicted_piece(dropped.missing, predictor))
+    unmeasured, full_j = predicted_piece(cost.missing, predictor), value_of(cost.basis.energy_of(full))
+    correction = None if corrections is None else corrections.of(cost.summed)
+    besides = left_out.plus(unmeasured).plus(piece(correction))
+    power_limit = added_by_limit(cost, besides, full.conditions)
+    known = modules.plus(functions).plus(besides).plus(piece(power_limit))
+    return Gap(
+        modules=modules,
+        functions=functions,
+        correction=correction,
+        power_limit=power_limit,
+        dropped=left_out,
+        unmeasured=unmeasured,
+        unexplained=Piece(
+            None if known.time_s is None else full.measurement.time_s - known.time_s,
+            None if full_j is None or known.energy_j is None else full_j - known.energy_j,
+        ),
+        correction_dtype=None if corrections is None else corrections.dtype,
+        missing_kinds=() if corrections is None else corrections.missing_kinds(cost.summed),
+    )
+
+
+def predicted_piece(counts: Sequence[OperatorCount], predictor: CostModel | None) -> Piece:
+    """Return the predicted cost of operators that compute; unknown if the predictor is None or cannot predict one."""
+    counts = [count for count in counts if count.computes]
+    if not counts:
+        return Piece()
+    if predictor is None:
+        return Piece(None, None)
+    costs = [predictor.cost(count, count.occurrences) for count in counts]
+    return Piece(total_if_known(time_s for time_s, _ in costs), total_if_known(energy_j for _, energy_j in costs))
+
+
+# Expected time and energy of an eager run: that of the device or that of the launches, whichever is longer. In a loop
+# of one operator, each call takes the longer of the two. A model launches kernels ahead while long ones run, so it
+# takes the longer of the two sums. Both are derived from operators that were measured eagerly and in CUDA graphs, which
+# need no launches.
+
+LONG_RATIO = 1.1
+"""Largest ratio of eager time to graph time of a loop that is bound by the device. The difference is the gap between
+two eager kernels: 1 to 4 us for kernels of 40 us and more (H200)."""
+
+LAUNCH_BOUND_RATIO = 1.25
+"""Smallest ratio of a loop's eager time to graph time plus gap at which it is launch-bound. Its eager time is then the
+time of a launch."""
+
+
+@dataclass(frozen=True)
+class EagerCost:
+    """Expected times of the device and of the launches in an eager run of the summed operators.
+
+    ``device_time_s`` includes gaps between kernels. ``energy_j`` is the operators' energy in graphs plus, for the rest
+    of the time, the power of a device that waits for launches; None if unknown. ``assumed_ratio`` is the share of the
+    launch time that is of kinds without a launch-bound loop.
+    """
+
+    device_time_s: float
+    launch_time_s: float
+    energy_j: float | None
+    assumed_ratio: float
+
+    @property
+    def time_s(self) -> float:
+        return max(self.device_time_s, self.launch_time_s)
+
+    @property
+    def is_launch_bound(self) -> bool:
+        return self.launch_time_s > self.device_time_s
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Calls in an eager sum, and the same in a CUDA graph: the costs of one call, alike if on the same input data."""
+
+    kind: str
+    calls: int
+    eager_s: float
+    graph_s: float
+    eager_j: float | None
+    graph_j: float | None
+    is_alike: bool
+
+
+def eager_cost(cost: ModelCost, measurements: Measurements) -> EagerCost | None:
+    """Return the expected cost of an eager run of summed operators.
+
+    It is None if the sum is not of eager runs, an operator has no row in a graph, or no loop is launch-bound.
+
+    The launch time of a kind of operator is the median of its launch-bound loops. A kind without any has the median
+    over all kinds, but at most its shortest loop. The device time of a call is its eager time if that is well above the
+    launch time, else its time in a graph plus one gap (an operator of several kernels has several gaps).
+    """
+    twins = _twins(cost, measurements)
+    gaps_s = [one.eager_s - one.graph_s for one in twins if one.eager_s <= LONG_RATIO * one.graph_s]
+    gap_s = max(median(gaps_s), 0.0) if gaps_s else 0.0
+    waiting = [one for one in twins if one.eager_s > LAUNCH_BOUND_RATIO * (one.graph_s + gap_s)]
+    if not waiting:
+        return None
+    known = {one.kind for one in waiting}
+    launches_s: dict[str, float] = {}
+    for kind in {one.kind for one in twins}:
+        shortest_s = min(one.eager_s for one in twins if one.kind == kind)
+        launch_s = median(one.eager_s for one in waiting if one.kind == kind or kind not in known)
+        launches_s[kind] = launch_s if kind in known else min(launch_s, shortest_s)
+
+    def on_device_s(one: Twins) -> float:
+        is_longer = one.eager_s > LAUNCH_BOUND_RATIO * launches_s[one.kind]
+        return one.eager_s if is_longer else min(one.eager_s, one.graph_s + gap_s)
+
+    device_s = math.fsum(one.calls * on_device_s(one) for one in twins)
+    all_launches_s = math.fsum(one.calls * launches_s[one.kind] for one in twins)
+    assumed_s = math.fsum(one.calls * launches_s[one.kind] for one in twins if one.kind not in known)
+    graphs_j = total_if_known(None if one.graph_j is None else one.calls * one.graph_j for one in twins)
+    known_w = [
+        (one.eager_j - one.graph_j) / (one.eager_s - one.graph_s)
+        for one in waiting
+        if one.eager_j is not None and one.graph_j is not None
+    ]
+    energy_j = None
+    if graphs_j is not None and len(known_w) == len(waiting) and all(one.is_alike for one in twins):
+        # The power of a waiting device is the additional energy of launch-bound loops over their additional time.
+        rest_s = max(device_s, all_launches_s) - math.fsum(one.calls * one.graph_s for one in twins)
+        energy_j = graphs_j + max(rest_s, 0.0) * max(median(known_w), 0.0)
+    return EagerCost(device_s, all_launches_s, energy_j, assumed_s / all_launches_s)
+
+
+def _twins(cost: ModelCost, measurements: Measurements) -> list[Twins]:
+    """Return all parts with their rows in graphs; an empty list if one is missing."""
+    found = []
+    for part in cost.parts:
+        conditions = part.row.conditions
+        graph = measurements.nearest(part.case, replace(conditions, execution=GRAPH))
+        if conditions.execution != EAGER or graph is None or graph.measurement.executed_as != GRAPH:
+            return []
+        eager, energy_of = part.row, part.basis.energy_of
+        found.append(
+            Twins(
+                kind=part.case.operator.short_name,
+                calls=part.occurrences,
+                eager_s=eager.measurement.time_s,
+                graph_s=graph.measurement.time_s,
+                eager_j=value_of(energy_of(eager)),
+                graph_j=value_of(energy_of(graph)),
+                is_alike=graph.input_data == eager.input_data,
+            )
+        )
+    return found
+
+
+# Kernel times from a profiler, of each kind of operator in its model and of the same calls alone. A sum can be right
+# because errors of different kinds cancel. Kernel times in the model show the error of each kind. They do not include
+# gaps between kernels, so they are compared with kernel times of the operators alone.
+
+
+@dataclass(frozen=True)
+class KernelErrors:
+    """Kernel times alone minus those in the model, as shares of all kernel time in the model.
+
+    ``by_kind`` holds the signed share of each kind, the largest magnitude first. ``ratio`` is the sum of signed shares,
+    in which errors cancel, ``absolute_ratio`` the sum of magnitudes.
+    """
+
+    by_kind: tuple[tuple[str, float], ...]
+
+    @property
+    def ratio(self) -> float:
+        return math.fsum(error for _, error in self.by_kind)
+
+    @property
+    def absolute_ratio(self) -> float:
+        return math.fsum(abs(error) for _, error in self.by_kind)
+
+
+def kernel_key(model_key: str, conditions: Conditions) -> str:
+    """Return the key of a model's rows. It does not depend on execution and cache, because kernel times do not."""
+    return f"{model_key}-{replace(conditions, execution=EAGER, cache=WARM).key}"
+
+
+def kernel_errors(rows: Iterable[KernelTimeRow], model_key: str, conditions: Conditions) -> KernelErrors | None:
+    """Return the errors of a model's kinds by the newest rows; None if it was not profiled or one kind has no time."""
+    key = kernel_key(model_key, conditions)
+    newest = {row.operator: row for row in rows if row.key == key}
+    whole_s = math.fsum(row.in_model_time_s for row in newest.values())
+    if total_if_known(row.alone_time_s for row in newest.values()) is None or not whole_s:
+        return None
+    errors = [(row.operator, ((row.alone_time_s or 0.0) - row.in_model_time_s) / whole_s) for row in newest.values()]
+    return KernelErrors(tuple(sorted(errors, key=lambda error: -abs(error[1]))))
+
+
+# The result
 
 
 @dataclass(frozen=True)
@@ -392,118 +647,3 @@ def counted_only(selection: Selection, runs: OperatorRuns) -> Selection:
     leaves = tuple(count for count in kept.counts if is_leaf(count.operator, kept.composites))
     others = tuple(count for count in kept.counts if not is_leaf(count.operator, kept.composites))
     return Selection(replace(kept, counts=leaves), replace(dropped, counts=(*dropped.counts, *others)))
-
-
-# Its row in ``sum_vs_full.csv``, its kinds of operators, and labels
-
-
-CONDITIONS_SHOWN = ("device_product", "execution", "cache", "precision", "torch_version", "driver_version")
-"""Conditions that distinguish the comparisons of one model in labels."""
-
-
-# Kinds and labels
-
-
-@dataclass(frozen=True)
-class KindCost:
-    """The cost of all summed calls of one kind of operator in a model; the energy is None if one is unknown."""
-
-    operator: str
-    time_s: float
-    energy_j: float | None
-
-
-def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
-    """Return the cost of each kind of operator in a sum, in descending order of time."""
-    kinds: dict[str, KindCost] = {}
-    for part in cost.parts:
-        name = part.case.operator.short_name
-        known = kinds.get(name, KindCost(name, 0.0, 0.0))
-        energy_j = total_if_known([known.energy_j, part.energy_j])
-        kinds[name] = KindCost(name, known.time_s + part.time_s, energy_j)
-    return tuple(sorted(kinds.values(), key=lambda kind: -kind.time_s))
-
-
-def differing(conditions: Sequence[Conditions]) -> list[list[str]]:
-    """Return, for each set of conditions, the values of those that differ."""
-    found = differing_fields(conditions)
-    names = [name for name in CONDITIONS_SHOWN if name in found]
-    return [[str(getattr(one, name)) for name in names] for one in conditions]
-
-
-# Rows of ``sum_vs_full.csv``
-
-
-def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tuple[Doubt, ...]:
-    """Return the doubts of a sum of ``time`` or ``energy``; none if there is no sum, or no whole."""
-    costs = row.costs(quantity)
-    if costs.summed is None or costs.whole is None:
-        return ()
-    shares = (one.figures["time_ratio"] for one in remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
-    return doubts_of(
-        flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
-        missing_ratio=costs.over_whole(costs.unmeasured) if row.missing_operators else 0.0,
-        unexplained_ratio=costs.over_whole(costs.unexplained),
-        is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
-    )
-
-
-def comparison_row(found: ModelResult, compared_at: str) -> ComparisonRow:
-    """Return the row of a model whose whole is measured."""
-
-    def estimates(part: Excess | None) -> tuple[Estimate | None, Estimate | None]:
-        return (None, None) if part is None else (part.time_s, part.energy_j)
-
-    full, cost, gap, eager, kernels = found.full, found.cost, found.gap, found.eager, found.kernels
-    (correction_s, correction_j), (limit_s, limit_j) = estimates(gap.correction), estimates(gap.power_limit)
-    return ComparisonRow(
-        key=full.key,
-        operator=full.operator,
-        time_s=value_of(cost.time_s),
-        energy_j=value_of(cost.energy_j),
-        name=found.name,
-        input_data=found.runs.input_data,
-        counted=found.runs.counted,
-        time_standard_error_s=standard_error_of(cost.time_s),
-        energy_standard_error_j=standard_error_of(cost.energy_j),
-        full_time_s=full.measurement.time_s,
-        full_time_standard_error_s=full.measurement.time_standard_error_s,
-        full_energy_j=value_of(found.full_energy_j),
-        full_energy_standard_error_j=standard_error_of(found.full_energy_j),
-        reference_temperature_c=cost.basis.temperature_c,
-        time_ratio=value_of(found.time_ratio),
-        time_standard_error_ratio=standard_error_of(found.time_ratio),
-        energy_ratio=value_of(found.energy_ratio),
-        energy_standard_error_ratio=standard_error_of(found.energy_ratio),
-        function_time_s=gap.functions.time_s,
-        function_energy_j=gap.functions.energy_j,
-        correction_time_s=value_of(correction_s),
-        correction_time_standard_error_s=standard_error_of(correction_s),
-        correction_energy_j=value_of(correction_j),
-        correction_energy_standard_error_j=standard_error_of(correction_j),
-        power_limit_time_s=value_of(limit_s),
-        power_limit_time_standard_error_s=standard_error_of(limit_s),
-        power_limit_energy_j=value_of(limit_j),
-        power_limit_energy_standard_error_j=standard_error_of(limit_j),
-        dropped_time_s=gap.dropped.time_s,
-        dropped_energy_j=gap.dropped.energy_j,
-        unmeasured_time_s=gap.unmeasured.time_s,
-        unmeasured_energy_j=gap.unmeasured.energy_j,
-        unexplained_time_s=gap.unexplained.time_s,
-        unexplained_energy_j=gap.unexplained.energy_j,
-        eager_device_time_s=None if eager is None else eager.device_time_s,
-        eager_launch_time_s=None if eager is None else eager.launch_time_s,
-        eager_energy_j=None if eager is None else eager.energy_j,
-        kernel_error_ratio=None if kernels is None else kernels.ratio,
-        absolute_kernel_error_ratio=None if kernels is None else kernels.absolute_ratio,
-        energy_missing_reason=cost.energy_missing_reason or full.measurement.energy_missing_reason,
-        flop_ratio=cost.flop_ratio,
-        memory_bytes_ratio=cost.memory_bytes_ratio,
-        flop_missing_reason=cost.flop_missing_reason,
-        summed_operators=len(cost.summed),
-        missing_operators=len(cost.missing),
-        missing=" | ".join(str(count.operator) for count in cost.missing),
-        remarks=" | ".join(map(str, found.remarks)),
-        compared_at=compared_at,
-        conditions=found.conditions,
-    )

@@ -9,7 +9,7 @@ from enum import Enum
 
 import numpy as np
 
-from opcost.comparing.gap import OTHERS, PRODUCTS, Load, Piece, added_by_limit
+from opcost.comparing.corrections import OTHERS, PRODUCTS, Load, Piece, added_by_limit
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of

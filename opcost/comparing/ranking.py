@@ -16,8 +16,7 @@ from typing import Annotated
 import numpy as np
 
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
-from opcost.comparing.gap import predicted_piece
-from opcost.comparing.model_result import Doubt, ModelResult
+from opcost.comparing.model_result import Doubt, ModelResult, predicted_piece
 from opcost.comparing.roofline import Roofline, roof_share
 from opcost.estimates import Estimate, ratio_if_known, standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions

@@ -11,9 +11,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opcost.comparing.gap import with_method_error
-from opcost.comparing.model_result import Doubt, KindCost, ModelResult, doubts
-from opcost.comparing.remarks import Remark
+from opcost.comparing.comparison import KindCost, Remark
+from opcost.comparing.corrections import with_method_error
+from opcost.comparing.model_result import Doubt, ModelResult, doubts
 from opcost.comparing.roofline import COMPUTE, Roof
 from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of, sum_of_independent
 from opcost.measuring.record import ComparisonRow

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from opcost.comparing.comparison import Remark, RemarkKind, differing
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, SideBySide, Sides, Standing
-from opcost.comparing.gap import METHOD_ERROR_RATIOS
-from opcost.comparing.model_result import Doubt, differing
-from opcost.comparing.remarks import Remark, RemarkKind
+from opcost.comparing.corrections import METHOD_ERROR_RATIOS
+from opcost.comparing.model_result import Doubt
 from opcost.estimates import Estimate, total_if_known
 from opcost.invocation import command
 from opcost.measuring.conditions import CONTIGUOUS, EAGER

@@ -184,7 +184,7 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
 def print_advice(advice: Advice, is_written: bool) -> None:
     """Print the whitelist's coverage of each model, the operators to add, and the smallest sufficient whitelist."""
     # It imports numpy, which block 1 does not need.
-    from opcost.comparing.remarks import NO_RESULT_RATIO, NOTICEABLE_RATIO
+    from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO
 
     def mark(one: ModelAdvice) -> str:
         return doubt_mark(one.doubtful_ratio >= NO_RESULT_RATIO)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from opcost.columns import Column as Declared
 from opcost.columns import Columns, by_column, columns_of, fields_of
-from opcost.comparing.model_result import differing as differing_values
+from opcost.comparing.comparison import differing as differing_values
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, rank_of
 from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, SUM, TIME, RankingRow, ranked
 from opcost.invocation import command, joined

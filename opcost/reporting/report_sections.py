@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
+from opcost.comparing.comparison import NOTICEABLE_RATIO
 from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.ranking import ENERGY
-from opcost.comparing.remarks import NOTICEABLE_RATIO
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate
 from opcost.grouping import grouped

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
 
-from opcost.comparing.cache_corrections import (
+from opcost.comparing.corrections import (
     chain_dtype,
     chain_row,
     excess_of_call,

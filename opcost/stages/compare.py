@@ -11,21 +11,17 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import TypeAlias
 
+from opcost.comparing.comparison import KindCost, Remark, comparison_row, differing, kinds_of
 from opcost.comparing.conditions_side_by_side import SideBySide, side_by_side
-from opcost.comparing.gap import kernel_errors
 from opcost.comparing.model_result import (
     USUAL_RUNS,
     Evidence,
-    KindCost,
     ModelResult,
     OperatorRuns,
-    comparison_row,
     conditions_of_sum,
     counted_only,
-    differing,
-    kinds_of,
+    kernel_errors,
 )
-from opcost.comparing.remarks import Remark
 from opcost.errors import UserError
 from opcost.grouping import grouped
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in

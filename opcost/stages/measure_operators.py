@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from opcost.comparing.cache_corrections import cases_from_memory, excesses_from_memory, is_corrected
+from opcost.comparing.corrections import cases_from_memory, excesses_from_memory, is_corrected
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import COLD, WARM

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from opcost.comparing.cache_corrections import corrections_under
+from opcost.comparing.corrections import corrections_under
 from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
 from opcost.comparing.ranking import (

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from opcost.columns import present_moment
-from opcost.comparing.gap import kernel_key
+from opcost.comparing.model_result import kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
 from opcost.measuring.conditions import EAGER, WARM, device_type_of

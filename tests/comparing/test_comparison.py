@@ -4,11 +4,10 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.cache_corrections import chain_row
-from opcost.comparing.gap import Piece
+from opcost.comparing.comparison import Remark, RemarkKind
+from opcost.comparing.corrections import Piece, chain_row
 from opcost.comparing.model_result import USUAL_RUNS, Evidence, OperatorRuns
 from opcost.comparing.operator_costs import TupleFlag
-from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.flags import Flag

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, Load, declared_row, simulated_row
 
+from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.comparing.conditions_side_by_side import (
     Calls,
     Pair,
@@ -20,7 +21,6 @@ from opcost.comparing.conditions_side_by_side import (
     sides_of,
 )
 from opcost.comparing.model_result import ModelResult
-from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow

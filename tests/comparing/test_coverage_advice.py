@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel, SimulatedMachine, simulated_row
 
+from opcost.comparing.corrections import Piece
 from opcost.comparing.coverage import (
     CostShare,
     OperatorCost,
@@ -21,7 +22,7 @@ from opcost.comparing.coverage import (
     to_add,
     total,
 )
-from opcost.comparing.gap import Piece, predicted_piece
+from opcost.comparing.model_result import predicted_piece
 from opcost.measuring.flags import Flag
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator

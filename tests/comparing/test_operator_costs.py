@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
+from opcost.comparing.comparison import RemarkKind
 from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use, roofline_of_tuples, tuple_costs
-from opcost.comparing.remarks import RemarkKind
 from opcost.comparing.roofline import Work, arithmetic_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key

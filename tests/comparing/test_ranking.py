@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.cache_corrections import ELEMENTWISE, Corrections, Curve
+from opcost.comparing.corrections import Corrections, Curve
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
 from opcost.comparing.ranking import (
@@ -33,6 +33,7 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import Excess, MeasurementRow
+from opcost.operators.cache_chains import ELEMENTWISE
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_inputs import Units
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator

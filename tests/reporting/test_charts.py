@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_tables import COMPARED
 
-from opcost.comparing.model_result import KindCost
+from opcost.comparing.comparison import KindCost
 from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
 from opcost.estimates import Estimate
 from opcost.reporting.charts import (

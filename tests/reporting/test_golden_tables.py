@@ -19,10 +19,10 @@ from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS
 from test_tables import COMPARED
 
+from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.comparing.conditions_side_by_side import SideBySide
 from opcost.comparing.coverage import Addition, CostShare
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
-from opcost.comparing.remarks import Remark, RemarkKind
 from opcost.measuring.record import ComparisonRow, MeasurementRow
 from opcost.operators.cases import Case
 from opcost.operators.counts import OperatorCount, Share

@@ -9,8 +9,8 @@ import pytest
 from simulated_machine import simulated_row
 from test_tables import COMPARED
 
+from opcost.comparing.comparison import NOTICEABLE_RATIO, Remark, RemarkKind
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use
-from opcost.comparing.remarks import NOTICEABLE_RATIO, Remark, RemarkKind
 from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.measuring.known_device import GOOD, REFERENCE, MeterQuality, QualificationRow

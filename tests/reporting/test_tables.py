@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.comparing.remarks import Remark, RemarkKind
+from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.measuring.record import ComparisonRow
 from opcost.reporting.charts import Compared
 from opcost.reporting.comparison_tables import all_in_words, footnotes, print_comparisons

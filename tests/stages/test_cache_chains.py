@@ -15,8 +15,9 @@ import torch
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Device, Load, simulated_row
 
-from opcost.comparing import cache_corrections
-from opcost.comparing.cache_corrections import (
+from opcost.comparing import corrections
+from opcost.comparing.comparison import RemarkKind
+from opcost.comparing.corrections import (
     Corrections,
     Curve,
     chain_row,
@@ -27,7 +28,6 @@ from opcost.comparing.cache_corrections import (
     refusal,
     refused_row,
 )
-from opcost.comparing.remarks import RemarkKind
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Conditions
@@ -624,14 +624,14 @@ def one_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def use_sides(monkeypatch: pytest.MonkeyPatch, *sides: int) -> None:
     """Measure chains on images of these sides only, behind the full stream, and none on tokens."""
-    all_missing = cache_corrections.missing_chains
+    all_missing = corrections.missing_chains
 
     def missing_on_images(rows: Sequence[ChainRow], dtype: str = "float32") -> list[Chain]:
         return [chain for chain in all_missing(rows, dtype) if chain.kind in KINDS]
 
-    for module in ("opcost.comparing.cache_corrections", "opcost.stages.cache_chains"):
+    for module in ("opcost.comparing.corrections", "opcost.stages.cache_chains"):
         monkeypatch.setattr(f"{module}.missing_chains", missing_on_images)
-    monkeypatch.setattr(cache_corrections, "SIDES", sides)
+    monkeypatch.setattr(corrections, "SIDES", sides)
     monkeypatch.setattr(cache_chains, "SHORTER_STREAMS", ())
 
 

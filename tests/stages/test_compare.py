@@ -9,8 +9,7 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand, compare_models
 from simulated_machine import Load, MeterModel
 
-from opcost.comparing.gap import kernel_key
-from opcost.comparing.model_result import OperatorRuns
+from opcost.comparing.model_result import OperatorRuns, kernel_key
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.protocol import MeasurementProtocol

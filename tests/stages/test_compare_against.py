@@ -15,8 +15,8 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_h
 from simulated_machine import Load
 
 from opcost.__main__ import main
+from opcost.comparing.comparison import RemarkKind
 from opcost.comparing.conditions_side_by_side import SideBySide
-from opcost.comparing.remarks import RemarkKind
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import ChosenConditions

@@ -7,20 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.gap import (
-    OTHERS,
-    PRODUCTS,
-    EagerCost,
-    Load,
-    at_limit,
-    correction_of,
-    eager_cost,
-    kernel_errors,
-    kernel_key,
-    limit_of,
-)
-from opcost.comparing.model_result import Evidence
-from opcost.comparing.remarks import Remark, RemarkKind
+from opcost.comparing.comparison import Remark, RemarkKind
+from opcost.comparing.corrections import OTHERS, PRODUCTS, Load, at_limit, correction_of, limit_of
+from opcost.comparing.model_result import EagerCost, Evidence, eager_cost, kernel_errors, kernel_key
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import COLD, EAGER, GRAPH
 from opcost.measuring.record import Excess, KernelTimeRow

@@ -6,13 +6,7 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.cache_corrections import (
-    LEAST_BYTES,
-    MOST_BYTES,
-    cases_from_memory,
-    excesses_from_memory,
-    matrix_bytes,
-)
+from opcost.comparing.corrections import LEAST_BYTES, MOST_BYTES, cases_from_memory, excesses_from_memory, matrix_bytes
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag
