@@ -651,7 +651,7 @@ def at_limit(loads: Sequence[Load], limit_w: float) -> Excess | None:
     return Excess(added_s, Estimate(limit_w * time_s - full_energy_j, limit_w * added_s.standard_error))
 
 
-# What corrected sums are off from wholes
+# Errors of corrected sums
 
 METHOD_ERROR_RATIOS: Mapping[str, float] = MappingProxyType({"time": 0.006, "energy": 0.010})
 """The standard error of the method itself, as a share of a corrected sum of ``time`` or ``energy``.
