@@ -114,8 +114,8 @@ def _new_rows(
         return ()
     if known is None:
         return rows
-    counted = {count.operator: count for count in read.counts.counts}
-    same = tuple(completed(one, counted.get(one.operator, one)) for one in known.counts.counts)
+    counted = {(count.operator, count.phase): count for count in read.counts.counts}
+    same = tuple(completed(one, counted.get((one.operator, one.phase), one)) for one in known.counts.counts)
     return () if replace(known.counts, counts=same) == read.counts else rows
 
 

@@ -196,12 +196,15 @@ def test_counts_are_shipped_once_and_read_where_no_pickle_is_newer(request_of_on
     assert [one.operator for one in counts.counts] == [RELU, ADD]
 
 
-@pytest.mark.parametrize(("known", "rows"), [(COUNTED, 4), (replace(COUNTED, total_flop=9), 8)])
-def test_counts_are_not_shipped_again_for_their_operations(request_of_one, known, rows):
+@pytest.mark.parametrize(
+    ("known", "counts", "rows"),
+    [(COUNTED, WITH_OPERATIONS, 4), (replace(COUNTED, total_flop=9), WITH_OPERATIONS, 8), (IN_PHASES, IN_PHASES, 5)],
+)
+def test_counts_are_not_shipped_again_for_their_operations(request_of_one, known, counts, rows):
     (config,) = request_of_one.configs()
     table = request_of_one.database.model_operators
     table.append_missing(rows_of("a", known, EARLY))
-    write_counts(COUNTS.path(config), WITH_OPERATIONS)
+    write_counts(COUNTS.path(config), counts)
     ship_counts(request_of_one.database, [config])
     assert len(table.rows()) == rows
 

@@ -70,6 +70,8 @@ def test_an_object_is_a_tuple_of_its_fields_and_comes_back() -> None:
         (1, ("c", float("nan"))),
         (1, ("c", 0.5, 0.5)),
         (2, (1, 2)),
+        (2, ("Part", "a", 1)),
+        (2, ("Constant", "x", "y")),
         (2, 2**63),
         (2, b""),
         (3, 1.5),

@@ -575,21 +575,10 @@ WRONG_DATA: dict[str, tuple[Any, Any]] = {
     "counts in a dict": ((PLAIN_COUNT,), {0: PLAIN_COUNT}),
     "an operator in place of a count": (PLAIN_COUNT, PLAIN_COUNT[0]),
     "a count without its last field": (PLAIN_COUNT, PLAIN_COUNT[:-1]),
-    "a model that is text": (RELU_DATA[0], "resnet18"),
     "a total that is true": (30, True),
-    "a total that is a float": (30, 30.0),
-    "outside that is text": ((PLAIN_COUNT,), ("mm",)),
-    "parameters without names": ((("inplace", True),), (3,)),
-    "parameters by number": ((("inplace", True),), ((1, 2),)),
-    "parameters of two letters": ((("inplace", True),), ("ab",)),
-    "parameters with two values": ((("inplace", True),), (("inplace", True, False),)),
     "an input of bytes": (PLAIN_SPEC, b"x"),
     "an input without the name of its kind": (PLAIN_SPEC, PLAIN_SPEC[1:]),
-    "an input of an unknown kind": (PLAIN_SPEC, ("OperatorTuple", *PLAIN_COUNT[0])),
     "an input of no kind": (PLAIN_SPEC, ()),
-    "an input of a kind that is a number": (PLAIN_SPEC, (1, 2)),
-    "a constant of two names": (PLAIN_SPEC, ("Constant", "x", "y")),
-    "a structure of pairs without values": (PLAIN_SPEC, ("Structure", "dict", (("a",),))),
 }
 
 
