@@ -1,6 +1,6 @@
 """The measuring procedure: run a workload while a meter logs, evaluate both, and repeat where that is needed.
 
-Operators and whole models are measured by the same code, which does not depend on torch or NVIDIA. An overhead is
+Operators and whole models are measured by the same code, which does not depend on torch or a vendor. An overhead is
 subtracted. Whole models are measured in several builds: the one with the median time counts, and the others show how
 far builds differ. The time of some models has two states 2.6 % apart, and the first build of a process is often in the
 rarer one (``docs/log/repeatability.md``).

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,14 +34,19 @@ POLL_INTERVAL_S = 0.1
 
 
 def _first(question: Callable[[GpuVendor], Answer]) -> Answer:
-    """Return the first answer. Raises GpuError: no vendor answers; one that hides a GPU says why, else the first."""
+    """Return the first answer. Raises GpuError: no vendor answers."""
     failures = []
     for vendor in VENDORS:
         try:
             return question(vendor)
         except GpuError as error:
             failures.append(error)
-    raise next((failure for failure in failures if failure.hides_gpu), failures[0])
+    raise most_telling(failures)
+
+
+def most_telling(failures: Sequence[GpuError]) -> GpuError:
+    """Return the failure of a vendor whose GPU may be there, else that of the first vendor."""
+    return next((failure for failure in failures if failure.hides_gpu), failures[0])
 
 
 def open_gpu(uuid_or_index: str) -> Gpu:

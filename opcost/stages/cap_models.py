@@ -55,8 +55,8 @@ def open_model(
     with open_bench(request.device, request.database, True) as bench:
         protocol = protocol_for(bench.is_gpu, loop_s)
         if bench.circumstances(protocol).device_uuid != short_uuid(uuid):
-            remedy = "set CUDA_DEVICE_ORDER=PCI_BUS_ID"
-            raise UserError(f"--device {request.device}: torch and NVML number the GPUs in different orders; {remedy}")
+            orders = "torch and the driver number the GPUs in different orders"
+            raise UserError(f"--device {request.device}: {orders}; set CUDA_DEVICE_ORDER=PCI_BUS_ID")
         try:
             bench.hold(Case(model_tuple(config)), request.setting_of(config))
         except CannotMeasureError as error:

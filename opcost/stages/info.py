@@ -97,14 +97,14 @@ def find_info(folders: UserFolders) -> Info:
     no_meter_reason = rapl_unavailable_reason()
     cpu_meters = () if no_meter_reason else (short_name(RaplSampler().source.name),)
     gpus: list[DeviceInfo] = []
-    reasons = []
+    failures = []
     for vendor in all_gpus.VENDORS:
         try:
             found = vendor.uuids()
             gpus += [_gpu(vendor, uuid) for uuid in found]
-            reasons += [] if found else [f"{vendor.library} lists no GPU"]
+            failures += [] if found else [GpuError(f"{vendor.library} lists no GPU")]
         except GpuError as error:
-            reasons.append(str(error))
+            failures.append(error)
     shipped, own = Database(shipped_database()), Database(folders.database)
     wholes = shipped.full_model_measurements.rows()
     step = NextStep(command("measure-models", SMALL_MODEL, "--seconds", "1"), "measure a small model here")
@@ -114,7 +114,7 @@ def find_info(folders: UserFolders) -> Info:
         versions,
         DeviceInfo(cpu_product(), cpu_meters, no_meter_reason),
         tuple(gpus),
-        None if gpus else reasons[0],
+        None if gpus else str(all_gpus.most_telling(failures)),
         ShippedInfo(
             database=str(shipped.folder),
             measurements=str(shipped_measurements()),

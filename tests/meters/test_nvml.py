@@ -170,6 +170,18 @@ def test_what_nvml_does_not_know_is_none_or_an_error_that_leaves_nothing_open(
         NvmlGpu.open("GPU-1")
 
 
+def test_the_state_is_in_si_units_and_none_where_nvml_lacks_it(nvml: FakeNvml) -> None:
+    gpu = NvmlGpu(nvml, "GPU-1")
+    names = ("sm_clock_hz", "temperature_c", "event_reasons", "utilisation_ratio")
+    assert [getattr(gpu.state(), name) for name in names] == [None] * 4
+    nvml.NVML_CLOCK_SM, nvml.NVML_TEMPERATURE_GPU = 1, 0
+    nvml.nvmlDeviceGetClockInfo = lambda _, kind: 1980 if kind == nvml.NVML_CLOCK_SM else 0
+    nvml.nvmlDeviceGetTemperature = lambda *_: 61
+    nvml.nvmlDeviceGetCurrentClocksEventReasons = lambda _: 0x4
+    nvml.nvmlDeviceGetUtilizationRates = lambda _: SimpleNamespace(gpu=50)
+    assert [getattr(gpu.state(), name) for name in names] == [1.98e9, 61, 4, 0.5]
+
+
 def test_all_gpus_are_listed_and_nvml_is_left(nvml: FakeNvml) -> None:
     assert gpu_uuids() == ["GPU-1"]
     nvml.failure = NVMLError("GPU is lost")
