@@ -41,10 +41,10 @@ def _first(question: Callable[[GpuVendor], Answer]) -> Answer:
             return question(vendor)
         except GpuError as error:
             failures.append(error)
-    raise most_telling(failures)
+    raise likeliest_failure(failures)
 
 
-def most_telling(failures: Sequence[GpuError]) -> GpuError:
+def likeliest_failure(failures: Sequence[GpuError]) -> GpuError:
     """Return the failure of a vendor whose GPU may be there, else that of the first vendor."""
     return next((failure for failure in failures if failure.hides_gpu), failures[0])
 

@@ -114,7 +114,7 @@ def find_info(folders: UserFolders) -> Info:
         versions,
         DeviceInfo(cpu_product(), cpu_meters, no_meter_reason),
         tuple(gpus),
-        None if gpus else str(all_gpus.most_telling(failures)),
+        None if gpus else str(all_gpus.likeliest_failure(failures)),
         ShippedInfo(
             database=str(shipped.folder),
             measurements=str(shipped_measurements()),
