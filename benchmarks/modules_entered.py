@@ -21,6 +21,7 @@ from torch import nn
 import opcost
 from opcost.comparing.comparison import comparison_row
 from opcost.comparing.model_result import Evidence
+from opcost.comparing.predicted_run import run_under
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.operators.cases import Case, of_operators
@@ -30,7 +31,7 @@ from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.running.bench import measured_rows, open_local_bench
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
-from opcost.stages.predict import run_under, trained
+from opcost.stages.predict import trained
 from opcost.storage.configs import ModelFolders
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database

@@ -10,14 +10,16 @@ from enum import Enum
 import numpy as np
 
 from opcost.comparing.corrections import OTHERS, PRODUCTS, Load, Piece, added_by_limit
-from opcost.comparing.model_result import ModelResult
+from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
-from opcost.measuring.record import is_above_limit
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.record import MeasurementRow, is_above_limit
 from opcost.operators.cases import CAPTURED, Case, cases_of_count
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
+from opcost.operators.zeros_rules import with_usual_zeros
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
-from opcost.summing.summation import EnergyBasis, ModelCost
+from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, sum_beside
 
 NORMAL_FACTOR = 1.645
 """The standard errors within which nine tenths of normally distributed errors are."""
@@ -105,7 +107,7 @@ class PredictedRun:
 
     ``calls`` are those without a row, the most uncertain first. The ratios are shares of the time of all operators:
     of those that were measured, and of predicted ones that no sample is like. ``widened`` has the reasons why the
-    intervals are wide. The energy's basis is that of the sum; samples are normalised where they can be.
+    intervals are wide. ``result`` has what is measured.
     """
 
     time_s: Range
@@ -113,9 +115,18 @@ class PredictedRun:
     measured_time_ratio: float
     outside_time_ratio: float
     calls: tuple[PredictedCalls, ...]
-    is_corrected: bool
+    result: ModelResult
     widened: tuple[Widened, ...] = ()
-    basis: EnergyBasis = EnergyBasis.NORMALISED
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether the cache correction is known."""
+        return self.result.corrections is not None
+
+    @property
+    def basis(self) -> EnergyBasis:
+        """The basis of the energy: that of the sum; samples are normalised where they can be."""
+        return self.result.cost.basis if self.result.cost.parts else EnergyBasis.NORMALISED
 
     @property
     def is_above_limit(self) -> bool:
@@ -133,6 +144,35 @@ class Knowledge:
 
     learned: LearnedCosts
     sum_errors: Mapping[bool, SumErrors]
+
+
+def run_under(
+    counts: OperatorCounts,
+    rows: Evidence,
+    conditions: Conditions,
+    known: Knowledge,
+    whole: MeasurementRow | None = None,
+) -> PredictedRun:
+    """Return the predicted cost of a run. The board of the measured ``whole`` is preferred.
+
+    The counts are those of operators that compute something; those on shapes get the usual zeros.
+    """
+    counts = with_usual_zeros(counts)
+    result = rows.result(select(counts, (EVERYTHING,)), [] if whole is None else [whole], conditions)
+    elsewhere = on_other_cards(replace(counts, counts=result.cost.missing), rows.measurements, conditions)
+    return predicted_run(result, known, elsewhere)
+
+
+def on_other_cards(counts: OperatorCounts, measurements: Measurements, conditions: Conditions) -> list[ModelCost]:
+    """Return the sums of operators on cards of other products, under otherwise the same conditions, as far as known."""
+
+    def how(one: Conditions) -> tuple[str, ...]:
+        return one.device_type, one.precision, one.execution, one.cache
+
+    rows = [row for count in counts.counts for row in measurements.of_operator(count)]
+    others = {row.conditions for row in rows if row.conditions.device_product != conditions.device_product}
+    sums = [sum_beside(None, counts, measurements, one) for one in others if how(one) == how(conditions)]
+    return [one for one in sums if one.parts]
 
 
 def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[ModelCost] = ()) -> PredictedRun:
@@ -210,9 +250,8 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
         measured_time_ratio=measured_s / run_s if run_s else 0.0,
         outside_time_ratio=math.fsum(one.time_s for one in calls if one.is_outside) / run_s if run_s else 0.0,
         calls=tuple(sorted(calls, key=lambda one: -one.error_s)),
-        is_corrected=cache is not None,
+        result=result,
         widened=tuple(widened),
-        basis=cost.basis if cost.parts else EnergyBasis.NORMALISED,
     )
 
 

@@ -356,11 +356,11 @@ ABOUT_RUN = {
 
 def print_prediction(found: Prediction) -> None:
     """Print time, energy and power of a run with their intervals, and the operators that are least certain."""
-    run, conditions = found.run, found.conditions
-    batch = f", batch {found.units.number}" if found.units else ""
+    run, conditions = found.run, found.result.conditions
+    batch = f", batch {found.result.units.number}" if found.result.units else ""
     how = f"{conditions.precision}, {conditions.execution}"
     sources = {MEASURED: "measured", SUM: "the sum of measured operators", PREDICTED: "predicted, not measured"}
-    title = f"{found.name} on {conditions.device_product}{batch} ({how}): {sources[_source_of(found)]}"
+    title = f"{found.result.name} on {conditions.device_product}{batch} ({how}): {sources[_source_of(found)]}"
     doubt = doubt_mark(run.is_above_limit if found.whole is None else is_doubtful(found.whole))
     rows = []
     for name, cost, unit in (("time", found.time_s, "ms"), ("energy", found.energy_j, "mJ")):
@@ -369,7 +369,7 @@ def print_prediction(found: Prediction) -> None:
         interval = "" if cost is None else f"{milli(cost.lower)} to {milli(cost.upper)} {unit}"
         rows.append((name, (UNKNOWN if cost is None else f"{milli(cost.value)} {unit}") + doubt, interval, per_sample))
     rows.append(("power", (UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W") + doubt, "", ""))
-    unit = Unit.SAMPLE if found.units is None else found.units.unit
+    unit = Unit.SAMPLE if found.result.units is None else found.result.units.unit
     print_table(title, of_texts("", "per run", "90 % interval", f"per {unit}"), rows)
     print_line(*_lines(found))
     if run.calls:
@@ -436,7 +436,7 @@ def _lines(found: Prediction) -> Iterator[str]:
         ]
         yield f"The {interval} is wide: {'; '.join(reasons)}."
     quantised = {short_form(one.case.operator) for one in found.run.calls if "quantized" in one.case.operator.operator}
-    if quantised and found.conditions.device_type != "cpu":
+    if quantised and found.result.conditions.device_type != "cpu":
         yield f"Quantised operations have no rows, and may not exist on a GPU: {some_of(sorted(quantised))}."
     memory = found.memory
     least, device = gigabytes(memory.least_bytes), gigabytes(memory.device_bytes)
@@ -482,17 +482,17 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
     run, whole, memory = found.run, found.whole, found.memory
     costs = ("time_s", "energy_j", "time_deviation", "energy_deviation", "is_outside", "is_new", "is_small")
     return {
-        "name": found.name,
-        "batch": None if found.units is None else found.units.number,
+        "name": found.result.name,
+        "batch": None if found.result.units is None else found.result.units.number,
         "source": _source_of(found),
-        "device_product": found.conditions.device_product,
-        "precision": found.conditions.precision,
-        "execution": found.conditions.execution,
+        "device_product": found.result.conditions.device_product,
+        "precision": found.result.conditions.precision,
+        "execution": found.result.conditions.execution,
         "time_s": found.time_s,
         "energy_j": found.energy_j,
         "energy_temperature_c": found.basis.temperature_c,
         "power_w": found.power_w,
-        "unit": None if found.units is None else found.units.unit,
+        "unit": None if found.result.units is None else found.result.units.unit,
         "time_per_sample_s": found.per_unit(found.time_s),
         "energy_per_sample_j": found.per_unit(found.energy_j),
         "predicted_run": {"time_s": run.time_s, "energy_j": run.energy_j, "power_w": run.power_w},

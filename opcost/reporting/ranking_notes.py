@@ -115,10 +115,10 @@ def predicted_lines(ranking: DeviceRanking) -> list[str]:
     for one in ranking.predicted:
         costs = [
             f"{milli(cost.value)} {unit} ({milli(cost.lower)} to {milli(cost.upper)})"
-            for cost, unit in ((one.run.time_s, "ms"), (one.run.energy_j, "mJ"))
+            for cost, unit in ((one.time_s, "ms"), (one.energy_j, "mJ"))
             if cost is not None
         ]
-        texts.append(f"{one.name} {' and '.join(costs)}")
+        texts.append(f"{one.result.name} {' and '.join(costs)}")
     start = f"{ESTIMATED} Predicted on {ranking.product}, never measured; a run with its 90 % interval"
     return [f"{start}: {some_of(texts, NAMES_SHOWN)}."] if texts else []
 

@@ -387,7 +387,8 @@ def _print_cost(label: str, model: ShownModel) -> None:
     """Print time, energy and power, without columns that would repeat another or that the cost cannot have."""
     row = model.row
     is_whole, is_predicted = row.source != SUM, row.predicted_time_s is not None
-    added = [word for word, is_in in (("corrected", model.is_corrected), ("with predictions", is_predicted)) if is_in]
+    is_corrected = model.result.correction is not None
+    added = [word for word, is_in in (("corrected", is_corrected), ("with predictions", is_predicted)) if is_in]
     cost = "whole model" if is_whole else ", ".join(["sum" if added else "sum of operators", *added])
     errors = (row.time_standard_error_s, row.energy_standard_error_j) if is_whole else (None, None)
     doubt = doubt_mark(ranking_notes.is_sum_doubtful(row))
@@ -440,7 +441,7 @@ def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool)
     if not sums:
         return
     options, proposals = report.choice.measuring_options(ranking.conditions.device_type), report.proposals
-    ways, needing = [], [model for model in sums if model.missing]
+    ways, needing = [], [model for model in sums if model.result.missing]
     if report.preparation is not None and needing and is_named:
         names, how = (
             [model.row.name for model in needing[:NAMES_SHOWN]],
@@ -459,7 +460,7 @@ def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool)
 def _preparing(models: Sequence[ShownModel], preparation: Preparation, proposals: Proposals) -> list[tuple[str, str]]:
     """Return the commands before the missing operators can be measured; print which ones the whitelist drops."""
     names = [model.row.name for model in models]
-    missing = {name for model in models for name in model.missing}
+    missing = {name for model in models for name in model.result.missing}
     dropped = [name for name in preparation.dropped if name in missing]
     ways = []
     if dropped:
@@ -573,11 +574,11 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
         found = {"name": name, "energy_missing_reason": NOT_MEASURED}
         objects.append({**unknown, **found, "conditions": None if conditions is None else asdict(conditions)})
     for one in (one for ranking in report.rankings for one in ranking.predicted):
-        energy_j = None if one.run.energy_j is None else asdict(one.run.energy_j)
-        run = {"time_s": asdict(one.run.time_s), "energy_j": energy_j, "power_w": one.run.power_w}
-        found = {"name": one.name, "source": PREDICTED, "predicted": run}
-        found |= {} if one.units is None else {"batch_size": one.units.number, "unit": one.units.unit}
-        objects.append({**unknown, **found, "conditions": asdict(one.conditions)})
+        energy_j, result = None if one.energy_j is None else asdict(one.energy_j), one.result
+        run = {"time_s": asdict(one.time_s), "energy_j": energy_j, "power_w": one.power_w}
+        found = {"name": result.name, "source": PREDICTED, "predicted": run}
+        found |= {} if result.units is None else {"batch_size": result.units.number, "unit": result.units.unit}
+        objects.append({**unknown, **found, "conditions": asdict(result.conditions)})
     return objects
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from opcost.comparing.corrections import corrections_under
 from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
-from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, predicted_run
+from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, run_under
 from opcost.comparing.ranking import (
     ASSUMED_SUM_ERRORS,
     Differences,
@@ -30,7 +30,6 @@ from opcost.operators.cases import case_key, conditions_key, of_operators, tuple
 from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
 from opcost.operators.model_inputs import Units
 from opcost.operators.values import InputData, parse_input_data
-from opcost.operators.zeros_rules import with_usual_zeros
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
@@ -50,7 +49,6 @@ from opcost.storage.table import CsvTable
 from opcost.summing.summation import (
     EnergyBasis,
     Measurements,
-    ModelCost,
     best_of_each_board,
     best_whole,
     common_basis,
@@ -83,29 +81,27 @@ class PredictionRequest:
 
 
 @dataclass(frozen=True)
-class PredictedModel:
-    """A model, the units of a run (None if unknown), and what a run is predicted to cost."""
-
-    name: str
-    units: Units | None
-    conditions: Conditions
-    run: PredictedRun
-
-
-@dataclass(frozen=True)
-class Prediction(PredictedModel):
+class Prediction:
     """The cost of one run of a model: that of its measured whole if there is one, else the predicted cost.
 
-    ``whole`` is the row that ``opcost show`` has, too, None if it is not measured; ``boards`` are the model's sound
-    wholes, of all boards. ``samples`` is the number of measured operators that were learned from. ``memory`` is the
-    least that a run needs. ``written`` is the path of the list of tuples, None if none was wanted.
+    The whole is the row that ``opcost show`` has, too; ``boards`` are the model's sound wholes, of all boards.
+    ``samples`` is the number of measured operators that were learned from. ``memory`` is the least that a run needs.
+    ``written`` is the path of the list of tuples, None if none was wanted.
     """
 
-    whole: MeasurementRow | None
+    run: PredictedRun
     samples: int
     memory: NeededMemory
     written: str | None = None
     boards: tuple[MeasurementRow, ...] = ()
+
+    @property
+    def result(self) -> ModelResult:
+        return self.run.result
+
+    @property
+    def whole(self) -> MeasurementRow | None:
+        return self.result.whole
 
     @property
     def time_s(self) -> Range:
@@ -134,7 +130,7 @@ class Prediction(PredictedModel):
 
     def per_unit(self, cost: Range | None) -> Range | None:
         """Return the part of a cost that one unit has, None if the units or the cost is unknown."""
-        return None if self.units is None or cost is None else cost.times(1 / self.units.number)
+        return None if self.result.units is None or cost is None else cost.times(1 / self.result.units.number)
 
 
 def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
@@ -164,11 +160,7 @@ def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress:
     units = config.units or next((Units(value) for value in given if type(value) is int and value > 0), None)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     return Prediction(
-        name=config.name,
-        units=units,
-        conditions=conditions,
-        run=run,
-        whole=whole,
+        run=replace(run, result=replace(run.result, name=config.name, units=units)),
         samples=learned.learned.samples,
         memory=needed_memory(counts, conditions),
         written=written,
@@ -180,35 +172,6 @@ def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
     """Return the rows of a model's operators under any conditions. Raises UserError: one of these rows is damaged."""
     wanted = of_operators(count.operator for count in counts.counts)
     return Measurements(database.operator_measurements.rows(wanted))
-
-
-def run_under(
-    counts: OperatorCounts,
-    rows: Evidence,
-    conditions: Conditions,
-    known: Knowledge,
-    whole: MeasurementRow | None = None,
-) -> PredictedRun:
-    """Return the predicted cost of a run. The board of the measured ``whole`` is preferred.
-
-    The counts are those of operators that compute something; those on shapes get the usual zeros.
-    """
-    counts = with_usual_zeros(counts)
-    result = rows.result(select(counts, (EVERYTHING,)), [] if whole is None else [whole], conditions)
-    elsewhere = on_other_cards(replace(counts, counts=result.cost.missing), rows.measurements, conditions)
-    return predicted_run(result, known, elsewhere)
-
-
-def on_other_cards(counts: OperatorCounts, measurements: Measurements, conditions: Conditions) -> list[ModelCost]:
-    """Return the sums of operators on cards of other products, under otherwise the same conditions, as far as known."""
-
-    def how(one: Conditions) -> tuple[str, ...]:
-        return one.device_type, one.precision, one.execution, one.cache
-
-    rows = [row for count in counts.counts for row in measurements.of_operator(count)]
-    others = {row.conditions for row in rows if row.conditions.device_product != conditions.device_product}
-    sums = [sum_beside(None, counts, measurements, one) for one in others if how(one) == how(conditions)]
-    return [one for one in sums if one.parts]
 
 
 def _new_config(request: RunRequest, wish: PredictionRequest) -> ModelConfig:
@@ -285,7 +248,7 @@ def _write_next(request: Request, config: ModelConfig, calls: Sequence[Predicted
 
 def predicted_models(
     request: Request, data: RankingData, candidates: Sequence[Conditions], names: Collection[str], cache: Path | None
-) -> tuple[PredictedModel, ...]:
+) -> tuple[PredictedRun, ...]:
     """Return the predicted costs of models, the first by name. Nothing is counted, and nothing is learned.
 
     Models are left out that are not counted, or for whose device and precision nothing is learned from the present
@@ -296,7 +259,7 @@ def predicted_models(
         return ()
     numbers = Counter(conditions_key(row.key) for row in data.operator_rows)
     known: dict[Conditions, Knowledge | None] = {}
-    found: list[PredictedModel] = []
+    found: list[PredictedRun] = []
     for model in sorted(models, key=lambda one: one.config.name):
         fitting = [one for one in candidates if one.precision == model.config.precision]
         if not fitting:
@@ -307,7 +270,8 @@ def predicted_models(
         learned = known[conditions]
         if learned is not None and model.counts is not None:
             run = run_under(model.counts, data.evidence, conditions, learned)
-            found.append(PredictedModel(model.config.name, model.config.units, conditions, run))
+            named = replace(run.result, name=model.config.name, units=model.config.units)
+            found.append(replace(run, result=named))
         if len(found) == MOST_PREDICTED:
             break
     return tuple(found)

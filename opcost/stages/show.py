@@ -12,6 +12,7 @@ from typing import get_args
 
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
+from opcost.comparing.predicted_run import PredictedRun
 from opcost.comparing.ranking import (
     ENERGY,
     SORTS,
@@ -42,7 +43,7 @@ from opcost.operators.cases import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, identity_of
-from opcost.stages.predict import PredictedModel, predicted_models
+from opcost.stages.predict import predicted_models
 from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
 from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of, usual_name
 from opcost.storage.configs import ModelConfig, is_glob, model_tuple, under
@@ -123,20 +124,18 @@ class NothingMeasuredError(UserError):
 class ShownModel:
     """A model of a ranking: its row, its roofline if known, and the kinds of operators in its sum, the largest first.
 
-    ``operators`` is empty if they are not to be shown. ``missing`` names the operators that have no row.
-    ``is_corrected`` says whether the sum's cache correction is known.
+    ``operators`` is empty if they are not to be shown. ``result`` is what all are views of.
     """
 
     row: RankingRow
     roofline: Roofline | None
     kinds: tuple[KindCosts, ...]
     operators: tuple[OperatorCost, ...]
-    missing: tuple[str, ...] = ()
-    is_corrected: bool = False
+    result: ModelResult
 
     @property
     def needs_rows(self) -> bool:
-        return self.row.source == SUM and bool(self.missing)
+        return self.row.source == SUM and bool(self.result.missing)
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ class DeviceRanking:
     others: Mapping[str, Conditions] = field(default_factory=dict)
     differing: tuple[str, ...] = ()
     protocol_options: tuple[str, ...] = ()
-    predicted: tuple[PredictedModel, ...] = ()
+    predicted: tuple[PredictedRun, ...] = ()
 
     @property
     def all_models(self) -> tuple[ShownModel, ...]:
@@ -229,7 +228,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
         with_figures = {model.row.name for one in of_product for model in one.models}
         left = {name for name in names - with_figures if not (of_product and name in of_product[0].others)}
         if predicted := predicted_models(request, data, candidates, left, cache):
-            none = DeviceRanking(product, (), (), board_differences(()), predicted[0].conditions)
+            none = DeviceRanking(product, (), (), board_differences(()), predicted[0].result.conditions)
             first, *more = of_product or [none]
             of_product = [replace(first, predicted=predicted), *more]
         rankings += of_product
@@ -239,7 +238,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     names_shown = {model.row.name for model in shown}
     known = {model.row.name for ranking in rankings for model in ranking.models}
     with_cost = [config for config, asked in zip(named, chosen, strict=True) if asked.name in known]
-    needed = {name for model in shown if model.needs_rows for name in model.missing}
+    needed = {name for model in shown if model.needs_rows for name in model.result.missing}
     return ShowReport(
         tuple(rankings),
         tuple(sorted(names - names_shown)) if request.names else (),
@@ -429,7 +428,7 @@ def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
         model = models[row.name]
         operators = operator_costs(model, roofline, choice.by) if choice.operators else ()
         kinds = kind_costs(model, roofline, choice.by)
-        found.append(ShownModel(row, roofline, kinds, operators, model.missing, model.correction is not None))
+        found.append(ShownModel(row, roofline, kinds, operators, model))
     return found
 
 
@@ -441,7 +440,7 @@ def _without_begun(rankings: Sequence[DeviceRanking]) -> list[DeviceRanking]:
             one,
             models=tuple(model for model in one.models if not (model.needs_rows and model.row.name in complete)),
             incomplete=tuple(model for model in one.incomplete if model.row.name not in complete),
-            predicted=tuple(model for model in one.predicted if model.name not in complete),
+            predicted=tuple(run for run in one.predicted if run.result.name not in complete),
         )
         for one in rankings
     ]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from opcost.columns import present_moment
 from opcost.comparing.model_result import Evidence
+from opcost.comparing.predicted_run import run_under
 from opcost.comparing.sweep_sizes import BreakLine, Curve, curves_of, figures_of, replaced
 from opcost.errors import CannotMeasureError, UserError
 from opcost.grouping import grouped
@@ -55,7 +56,7 @@ from opcost.running.expected_times import BETWEEN_S, numbers_of_rows, opening_pa
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
 from opcost.running.run_request import RunRequest
 from opcost.stages.make_configs import config_of, configs_of, scratch_folder
-from opcost.stages.predict import computing_counts, conditions_for, measurements_of, run_under, trained
+from opcost.stages.predict import computing_counts, conditions_for, measurements_of, trained
 from opcost.stages.wanted_model import WantedModel, named_configs
 from opcost.storage.code_files import lacks_parameter
 from opcost.storage.configs import ModelConfig, model_tuple

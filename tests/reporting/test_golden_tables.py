@@ -21,7 +21,9 @@ from test_tables import COMPARED
 
 from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.comparing.conditions_side_by_side import SideBySide
+from opcost.comparing.corrections import Corrections
 from opcost.comparing.coverage import Addition, CostShare
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
 from opcost.measuring.record import ComparisonRow, MeasurementRow
 from opcost.operators.cases import Case
@@ -429,11 +431,12 @@ def prediction_of(
     time, energy = Range(0.05683, 0.02959, 0.1091), Range(39.03, 21.38, 71.25)
     of_run = [] if calls else [Widened(WidthReason.UNCORRECTED), Widened(WidthReason.FEW_WHOLES)]
     of_calls = [Widened(reason, 0.123, ("Linear", "add", "GELU", "cat")) for reason in ABOUT_OPERATORS if calls]
-    run = PredictedRun(
-        *(time, energy, 0.1 if calls else 1.0, 0.05 if calls else 0.0, calls, bool(calls)), (*of_calls, *of_run)
-    )
+    corrections = Corrections({}) if calls else None
+    result = ModelResult(GPU, whole, corrections=corrections, name="vit_b_16_64x3x224x224", units=Units(64))
+    shares = (0.1, 0.05) if calls else (1.0, 0.0)
+    run = PredictedRun(time, energy, *shares, calls, result, (*of_calls, *of_run))
     memory = NeededMemory(346_000_000, needed, 141_000_000_000)
-    return Prediction("vit_b_16_64x3x224x224", Units(64), GPU, run, whole, 3060, memory, written)
+    return Prediction(run, 3060, memory, written)
 
 
 def predictions() -> None:

@@ -82,7 +82,7 @@ def predicted(request: RunRequest, cache: Path, name: str, **options: object) ->
 
 def test_a_measured_whole_is_the_answer_and_the_corrected_sum_its_check(request_of: RunRequest, cache: Path) -> None:
     found = predicted(request_of, cache, "resnet50")
-    (shown,) = (one.row for one in show(request_of).models if one.row.name == found.name)
+    (shown,) = (one.row for one in show(request_of).models if one.row.name == found.result.name)
     assert found.whole is not None
     assert (found.time_s.value, found.time_s.has(found.whole.measurement.time_s)) == (shown.time_s, True)
     assert found.energy_j is not None
@@ -285,11 +285,12 @@ def test_show_predicts_counted_models_from_what_was_learned_and_never_learns(
     assert all_models.predicted == named_alone.predicted
     (found,) = all_models.predicted
     expected = predicted(request_of, cache, "small_8x3x224x224")
-    assert (found.name, found.units, found.run.time_s) == (expected.name, Units(8), expected.run.time_s)
+    assert (found.result.name, found.result.units) == (expected.result.name, Units(8))
+    assert found.time_s == expected.run.time_s
     print_rankings(show(named, cache=cache), "energy")
     text = " ".join(capsys.readouterr().out.split())
     assert "~ Predicted on NVIDIA H200, never measured; a run with its 90 % interval: small_8x3x224x224" in text
-    assert f"{milli(found.run.time_s.lower)} to {milli(found.run.time_s.upper)})" in text
+    assert f"{milli(found.time_s.lower)} to {milli(found.time_s.upper)})" in text
     line = next(one for one in ranking_objects(show(request_of, cache=cache)) if one["source"] == "predicted")
     assert (line["name"], line["time_s"]) == ("small_8x3x224x224", None)
     assert line["predicted"]["time_s"]["value"] == expected.run.time_s.value

@@ -22,10 +22,14 @@ from committed_tables import committed, of_boards
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
+from opcost.comparing.corrections import Corrections, Curve
 from opcost.comparing.operator_costs import CostShare
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, FEWEST_WHOLES, SORTS, TIME, ranked, sum_errors
 from opcost.errors import UserError
+from opcost.estimates import Estimate
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import Excess
+from opcost.operators.cache_chains import KINDS
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
@@ -677,7 +681,11 @@ def test_a_complete_sum_takes_the_place_of_a_whole_and_says_its_expected_error(
     assert "~ a2: the sum of its operators, because the whole model is not measured; expected error" in text
     # It is called corrected only if it is, and has no standard error beside its expected one.
     (device,) = alone.rankings
-    corrected = replace(alone, rankings=(replace(device, models=(replace(device.models[0], is_corrected=True),)),))
+    (model,) = device.models
+    curve = Curve(((1, Excess(Estimate(0.0, 0.0), Estimate(0.0, 0.0))),))
+    known = Corrections(dict.fromkeys(KINDS, curve))
+    one = replace(model, result=replace(model.result, corrections=known))
+    corrected = replace(alone, rankings=(replace(device, models=(one,)),))
     for shown_report, headings in (
         (alone, "sum of operators (one run) per sample"),
         (corrected, "sum, corrected (one run) per sample sum of operators"),
@@ -742,7 +750,7 @@ def test_operators_that_the_whitelist_drops_have_a_predicted_cost_in_a_sum(tmp_p
     report = show(campaign.request("b"), Choice(operators=False))
     (model,) = report.rankings[0].models
     row = model.row
-    assert (row.source, model.missing, row.is_missing, report.without_cost) == ("sum", ("SiLU",), True, ())
+    assert (row.source, model.result.missing, row.is_missing, report.without_cost) == ("sum", ("SiLU",), True, ())
     assert row.sum_time_s == pytest.approx(0.007, rel=1e-6)
     assert row.predicted_time_s is not None
     assert 0.001 < row.predicted_time_s < 0.002
