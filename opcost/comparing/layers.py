@@ -211,9 +211,6 @@ class RunCosts:
         )
 
 
-UNKNOWN_COSTS = RunCosts()
-
-
 def layers_of(counts: OperatorCounts, cost: ModelCost | None) -> Layers:
     """Return the layers of a model; the costs of all calls add up to the sum.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from opcost.comparing.layers import UNKNOWN_COSTS, Layers, RunCosts, layers_of
+from opcost.comparing.layers import Layers, RunCosts, layers_of
 from opcost.comparing.model_result import ModelResult
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, is_device_name
@@ -25,7 +25,7 @@ from opcost.summing.summation import NOTHING_SUMMED
 
 @dataclass(frozen=True)
 class LayersReport:
-    """The layers of one run of a model, with the costs under one set of conditions, None if nothing is measured.
+    """The layers of one run of a model, with its result under one set of conditions, None if nothing is measured.
 
     ``others`` are further devices with rows of the model. ``differs`` says whether the database has other counts of the
     model, so that its sum there is another one. ``measuring`` is the command that measures what has no row.
@@ -35,11 +35,18 @@ class LayersReport:
     layers: Layers
     weights: int
     counted_on: str
-    conditions: Conditions | None
-    costs: RunCosts
+    result: ModelResult | None
     others: tuple[str, ...] = ()
     differs: bool = False
     measuring: str | None = None
+
+    @property
+    def conditions(self) -> Conditions | None:
+        return None if self.result is None else self.result.conditions
+
+    @property
+    def costs(self) -> RunCosts:
+        return RunCosts() if self.result is None else RunCosts.of(self.result)
 
     @property
     def lacks_rows(self) -> bool:
@@ -95,14 +102,12 @@ def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData
     usual = (one for one in data.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type))
     found = [one for conditions in usual if choice.means(conditions) for one in data.results(conditions)]
     result = max(found, key=rank, default=None)
-    conditions = None if result is None else result.conditions
-    product = None if conditions is None else conditions.device_product
+    products = {one.conditions.device_product for one in found}
     return LayersReport(
         name=config.name,
         layers=layers_of(counts, NOTHING_SUMMED if result is None else result.cost),
         weights=counts.parameters,
         counted_on=counts.device_type,
-        conditions=conditions,
-        costs=UNKNOWN_COSTS if result is None else RunCosts.of(result),
-        others=tuple(sorted({one.conditions.device_product for one in found} - {product})),
+        result=result,
+        others=() if result is None else tuple(sorted(products - {result.conditions.device_product})),
     )
