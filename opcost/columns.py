@@ -11,7 +11,7 @@ The headers of CSV files, the checks of their cells and the page of ``opcost col
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timezone
 from functools import cache
@@ -19,7 +19,7 @@ from inspect import get_annotations
 from operator import attrgetter
 from reprlib import repr as shown
 from types import NoneType
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Limits of measured quantities in SI units. Products of several such quantities do not overflow."""
@@ -269,3 +269,18 @@ class DataTable:
     name: str
     columns: tuple[DataColumn, ...]
     rows: tuple[tuple[object, ...], ...]
+
+
+# Groups of rows, or of other items
+
+
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items by their key, in the order of the first of each group."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups

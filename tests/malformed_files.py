@@ -71,13 +71,13 @@ from opcost.operators.counts import (
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.power.log_rows import PowerSummary, csv_line
-from opcost.printable import quotable
 from opcost.running.request import Request
 from opcost.stages.filter import filter_operators
 from opcost.storage.configs import ModelFolders, load_whitelist, model_tuple
 from opcost.storage.counts_file import read_counts, write_counts
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
+from opcost.units import quotable
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -25,12 +25,12 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, KernelTimeRow, MeasurementRow
 from opcost.operators.cases import tuple_key
-from opcost.printable import printable
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
 from opcost.stages.sweep import keep_sizes
 from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
+from opcost.units import printable
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "resnet50_32x3x224x224"

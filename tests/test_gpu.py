@@ -37,7 +37,6 @@ from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA
 from opcost.power.ports import DeviceFacts
-from opcost.printable import short_uuid
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.bench import open_child_bench
@@ -56,6 +55,7 @@ from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state
 from opcost.torch_backend.workload import BackgroundLoad, EagerWorkload, as_graph, operator_workload
+from opcost.units import short_uuid
 from tests.small_model import SmallModel
 
 pytestmark = pytest.mark.gpu

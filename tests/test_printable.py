@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.printable import printable
+from opcost.units import printable
 
 ESCAPED = {"\x1b[31m": "\\x1b[31m", "\u202e": "\\u202e", "\udcff": "\\udcff", "\0": "\\x00", "\ufeff": "\\ufeff"}
 SPACES = {"\t": " ", "\n": " ", "\u2028": " ", "\xa0": " "}

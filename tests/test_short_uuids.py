@@ -11,9 +11,9 @@ from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.ports import DeviceFacts
-from opcost.printable import short_uuid
 from opcost.running.apparatus import open_apparatus
 from opcost.storage.database import Database
+from opcost.units import short_uuid
 
 ROOT = Path(__file__).parents[1]
 WHOLE = "GPU-11111111-2222-3333-4444-555555555555"

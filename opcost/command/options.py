@@ -24,7 +24,7 @@ from opcost.operators.cases import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.operators.sweep_axes import AxisKind
 from opcost.power.ports import AUTO, METER_CHOICES
 from opcost.prediction.sampling import BEYOND_RATIO
-from opcost.printable import quotable
+from opcost.units import quotable
 
 SIMILAR_RATIO = 0.75
 """Similarity of a misspelled name, without hyphens in front: ``meta`` is 0.86 from ``mta``, but ``sort`` 0.6 from

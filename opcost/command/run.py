@@ -31,9 +31,9 @@ from typing import NoReturn, TextIO
 
 from opcost.errors import UserError
 from opcost.invocation import command_line, pip_install, program_name
-from opcost.printable import printable, quotable
 from opcost.progress import SHOWN
 from opcost.storage.files import temporary_folder
+from opcost.units import printable, quotable
 
 DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml"})
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""

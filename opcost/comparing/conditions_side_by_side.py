@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, TypeAlias, TypeVar
 
-from opcost.columns import ABOVE_0, COUNT, FROM_0, SIGNED, Column, Columns, one_of
+from opcost.columns import ABOVE_0, COUNT, FROM_0, SIGNED, Column, Columns, grouped, one_of
 from opcost.comparing.comparison import NO_RESULT_RATIO, Remark, RemarkKind, flagged, throttled
 from opcost.comparing.model_result import ModelResult
 from opcost.estimates import (
@@ -25,7 +25,6 @@ from opcost.estimates import (
     total_if_known,
     value_of,
 )
-from opcost.grouping import grouped
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, is_above_limit, time_of
 from opcost.measuring.setting import ChosenConditions

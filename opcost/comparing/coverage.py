@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from opcost.columns import grouped
 from opcost.estimates import FloatArray, ratio_if_known, total_if_known
-from opcost.grouping import grouped
 from opcost.measuring.record import is_doubtful
 from opcost.prediction.rates import CostModel
 from opcost.summing.summation import ModelCost

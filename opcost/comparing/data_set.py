@@ -19,9 +19,9 @@ from opcost.columns import (
     Field,
     Kind,
     columns_of,
+    grouped,
     values_of,
 )
-from opcost.grouping import grouped
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, tuple_key

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, TypeAlias
 
-from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns
+from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns, grouped
 from opcost.comparing.model_result import ModelResult
 from opcost.estimates import ratio_if_known, total_if_known, value_of
-from opcost.grouping import grouped
 from opcost.measuring.record import time_of
 from opcost.operators.cases import TRAINING_MODE
 from opcost.operators.counts import SEPARATOR, CalledModule, OperatorCount, OperatorCounts, at_level, levels_of
@@ -108,11 +107,10 @@ class LayerNode:
 
 @dataclass(frozen=True)
 class Layers:
-    """The calls of a run in order, with the sum that they are parts of; ``are_means``: some share a mean cost."""
+    """The calls of a run in order; ``are_means``: some share a mean cost."""
 
     calls: tuple[LayerCall, ...]
     modules: tuple[CalledModule, ...]
-    cost: ModelCost | None
     are_means: bool = False
 
     @property
@@ -211,14 +209,14 @@ class RunCosts:
         )
 
 
-def layers_of(counts: OperatorCounts, cost: ModelCost | None) -> Layers:
+def layers_of(counts: OperatorCounts, cost: ModelCost) -> Layers:
     """Return the layers of a model; the costs of all calls add up to the sum.
 
     Calls of one operator with different rows share their mean cost if it is unknown which is which: if the model was
     counted on shapes only, or on other values than the sum's. The counts are of a run whose modules are known, the sum
-    is of operators with the same calls, None if nothing is measured.
+    is of operators with the same calls.
     """
-    of_operator = grouped(() if cost is None else cost.parts, lambda part: part.case.operator.key)
+    of_operator = grouped(cost.parts, lambda part: part.case.operator.key)
     found, are_means = [], False
     for count in counts.counts:
         parts = of_operator.get(count.operator.key, [])
@@ -231,7 +229,7 @@ def layers_of(counts: OperatorCounts, cost: ModelCost | None) -> Layers:
             are_means = True
         for caller, position, of_call in zip(count.callers, count.positions, costs, strict=True):
             found.append(LayerCall(counts.modules[caller], count, position, of_call))
-    return Layers(tuple(sorted(found, key=lambda call: call.position)), counts.modules, cost, are_means)
+    return Layers(tuple(sorted(found, key=lambda call: call.position)), counts.modules, are_means)
 
 
 def _mean(parts: Sequence[Part]) -> CallCost | None:

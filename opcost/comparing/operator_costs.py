@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
-from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
+from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, grouped, one_of
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.ranking import NAME, POWER, SAVING, TIME
 from opcost.comparing.roofline import COMPUTE, MEMORY, Roofline, Work, Works, memory_rate, roofline_of, savings, work_of
 from opcost.estimates import Estimate, ratio_if_known, value_of
-from opcost.grouping import grouped
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, WithMeaning
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of

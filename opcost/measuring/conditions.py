@@ -17,7 +17,7 @@ from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, Precision
 from opcost.operators.cases import Case
 from opcost.operators.counts import COMPOSITES
 from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, nested, short_hash
-from opcost.printable import short_uuid
+from opcost.units import short_uuid
 
 _DEVICE_NAME = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
 from opcost.metering.cap_objectives import Objective
-from opcost.printable import short_uuid
+from opcost.units import short_uuid
 
 
 @dataclass(frozen=True)

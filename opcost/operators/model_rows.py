@@ -11,8 +11,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
-from opcost.columns import COUNT, MOMENT, Column, Columns, Values
-from opcost.grouping import grouped
+from opcost.columns import COUNT, MOMENT, Column, Columns, Values, grouped
 from opcost.operators.cases import (
     CAPTURED,
     INPUT_VALUES,

@@ -20,10 +20,9 @@ from opcost.errors import UserError
 from opcost.meters.nvidia_smi import parse_log
 from opcost.power import log_rows
 from opcost.power.log_rows import PowerRow, power_of
-from opcost.printable import printable
 from opcost.reporting.markup import Axis, Panel, Points, Series, curves, linear_axis, svg_file
 from opcost.storage.files import lines_of, replace_file
-from opcost.units import number_of
+from opcost.units import number_of, printable
 
 if TYPE_CHECKING:
     from opcost.stages.follow_power import FollowReport

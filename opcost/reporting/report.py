@@ -12,14 +12,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from opcost.columns import columns_of
+from opcost.columns import columns_of, grouped
 from opcost.comparing.layers import LayerNode, layers_of
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.sweep_sizes import curves_of, replaced
 from opcost.errors import UserError
 from opcost.estimates import value_of
-from opcost.grouping import grouped
 from opcost.invocation import command
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
+from opcost.columns import grouped
 from opcost.comparing.comparison import NOTICEABLE_RATIO
 from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.ranking import ENERGY
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate
-from opcost.grouping import grouped
 from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS, usual_execution
 from opcost.measuring.protocol import protocol_options
 from opcost.operators.cases import ALL
-from opcost.printable import with_named_boards
 from opcost.reporting import charts
 from opcost.reporting.charts import Compared
 from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, paragraph, table
@@ -30,7 +29,7 @@ from opcost.reporting.tables import DOUBTFUL, doubt_mark, of_texts
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking
 from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
-from opcost.units import number_of, percent
+from opcost.units import number_of, percent, with_named_boards
 
 PICO = 1e-12
 KERNEL_KINDS_SHOWN = 10

@@ -26,8 +26,7 @@ from rich.text import Text
 from opcost.columns import by_column, columns_of
 from opcost.invocation import command_line, is_program
 from opcost.operators.texts import parse_operator, short_form, short_inputs
-from opcost.printable import printable
-from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, watts
+from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, printable, watts
 from opcost.version import __version__
 
 if TYPE_CHECKING:

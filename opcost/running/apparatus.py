@@ -43,7 +43,6 @@ from opcost.meters.rapl import POWERCAP_FOLDER, RaplJumpError, RaplTotal, rapl_d
 from opcost.operators.cases import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.ports import AUTO, Clock, DeviceFacts, GpuError
-from opcost.printable import short_uuid
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
 from opcost.sources.models import resolve
@@ -62,6 +61,7 @@ from opcost.torch_backend.workload import (
     operator_workload,
     with_pauses,
 )
+from opcost.units import short_uuid
 from opcost.version import __version__
 
 OPERATIONS = "torch.ops."

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from opcost.columns import grouped
 from opcost.errors import UserError
-from opcost.grouping import grouped
 from opcost.measuring.conditions import WARM, device_type_of, lookup_key, usual_execution
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT
 from opcost.measuring.record import MeasurementRow

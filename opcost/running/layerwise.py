@@ -31,12 +31,11 @@ from opcost.metering.window_energy import WindowResult, result_of
 from opcost.meters.energy import NoDeviceError, NoEnergy, synchronise
 from opcost.meters.host import SystemClock
 from opcost.power.ports import ClockReading
-from opcost.printable import printable
 from opcost.running.energy_meter import EnergyMeter
 from opcost.storage.data_files import write_layers
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
-from opcost.units import UNKNOWN, milli, number_of, percent, watts
+from opcost.units import UNKNOWN, milli, number_of, percent, printable, watts
 
 if TYPE_CHECKING:
     # Only for types: the name is found without torch, which a loop imports.

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from opcost.printable import printable
+from opcost.units import printable
 
 MARKS_FILE = "OPCOST_MARKS"
 """The environment variable that names the file."""

@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeAlias
 
+from opcost.columns import grouped
 from opcost.errors import UserError, shortened
-from opcost.grouping import grouped
 from opcost.operators.counts import OperatorCount, OperatorCounts, completed
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
 from opcost.operators.tuples import META

@@ -18,12 +18,12 @@ from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost
 from opcost.operators.cases import Case, case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
-from opcost.printable import short_uuid
 from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
 from opcost.running.run_request import RunRequest
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
+from opcost.units import short_uuid
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import TypeAlias
 
+from opcost.columns import grouped
 from opcost.comparing.comparison import KindCost, Remark, comparison_row, differing, kinds_of
 from opcost.comparing.conditions_side_by_side import SideBySide, side_by_side
 from opcost.comparing.model_result import (
@@ -23,7 +24,6 @@ from opcost.comparing.model_result import (
     kernel_errors,
 )
 from opcost.errors import UserError
-from opcost.grouping import grouped
 from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import ComparisonRow, MeasurementRow, is_doubtful

@@ -25,10 +25,9 @@ from opcost.meters.gpus import open_log
 from opcost.meters.host import HostState, SystemClock
 from opcost.power.log_rows import FOLLOWED_COLUMNS, HostRow, PowerRow, followed_line, power_of
 from opcost.power.ports import ClockReading, GpuError, GpuLog
-from opcost.printable import printable
 from opcost.running.marks import MARKS_FILE, Mark, Marks
 from opcost.storage.files import held_folder
-from opcost.units import percent, significant, watts
+from opcost.units import percent, printable, significant, watts
 
 Answer = TypeVar("Answer")
 

@@ -18,7 +18,6 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
 from opcost.operators.model_names import TORCHVISION, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, Structure, model_operator
-from opcost.printable import is_one_line
 from opcost.sources.port import ListedModel
 from opcost.sources.registry import check_config, check_that_code_may_run, models_matching, source_of, with_usual_size
 from opcost.stages.wanted_model import WantedModel, config_named, placed, usual_name
@@ -27,6 +26,7 @@ from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, Model
 from opcost.storage.files import replace_file
 from opcost.storage.model_counts import COUNTS
 from opcost.storage.schemas import tree_text
+from opcost.units import is_one_line
 
 TEMPLATE = """\
 # One model at one input size. docs/usage.md explains the keys under "Configs".

@@ -28,11 +28,10 @@ from opcost.metering.power_caps import (
     spread_caps,
 )
 from opcost.power.ports import GpuError
-from opcost.printable import short_uuid
 from opcost.progress import Progress, reported
 from opcost.running.power_limit import GuardedLimit, OpenPowerLimit, guarded_limit
 from opcost.stages.follow_power import Target, follow
-from opcost.units import significant, watts
+from opcost.units import short_uuid, significant, watts
 
 
 class CapWork(Protocol):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
 
+from opcost.columns import grouped
 from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.comparing.ranking import Differences
 from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
-from opcost.grouping import grouped
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant

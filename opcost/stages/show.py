@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
+from opcost.columns import grouped
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
 from opcost.comparing.predicted_run import PredictedRun
@@ -25,7 +26,6 @@ from opcost.comparing.ranking import (
 )
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError
-from opcost.grouping import grouped
 from opcost.invocation import command
 from opcost.measuring.conditions import (
     CONTIGUOUS,

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from opcost.columns import present_moment
+from opcost.columns import grouped, present_moment
 from opcost.comparing.model_result import Evidence
 from opcost.comparing.predicted_run import run_under
 from opcost.comparing.sweep_sizes import BreakLine, Curve, curves_of, figures_of, replaced
 from opcost.errors import CannotMeasureError, UserError
-from opcost.grouping import grouped
 from opcost.measuring.conditions import CONTIGUOUS, Conditions, measurement_key, usual_execution
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after, protocol_for

@@ -39,7 +39,6 @@ from opcost.operators.tuples import (
     run_under,
     stored_as,
 )
-from opcost.printable import printable
 from opcost.progress import warn_left_out
 from opcost.storage.code_files import find_code
 from opcost.storage.files import UserFolders, replace_file
@@ -55,7 +54,7 @@ from opcost.storage.schemas import (
     without_size,
 )
 from opcost.storage.yaml_files import Document, Mistake, document_of, quoted, read_document, read_schema, user_error
-from opcost.units import some_of
+from opcost.units import printable, some_of
 
 SUMMARY_NAME, GRID_NAME = "summary.yml", "grid.yml"
 HELP = "docs/usage.md shows an example under 'Configs'"

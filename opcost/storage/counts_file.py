@@ -22,8 +22,8 @@ from typing import NoReturn
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.plain_data import form_of, header_of
-from opcost.printable import printable
 from opcost.storage.files import replace_file
+from opcost.units import printable
 
 SCHEMA = "opcost operator counts 5"
 """The form of the file. It stays where fields with a default are added."""

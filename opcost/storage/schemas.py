@@ -35,8 +35,8 @@ from opcost.operators.tuples import (
     TensorSpec,
     nested,
 )
-from opcost.printable import is_one_line
 from opcost.storage.yaml_files import BY_LIST, ONE, SEVERAL, OneOrSeveral, Place, Schema, document_of, shown
+from opcost.units import is_one_line
 
 FloatingDtype = Literal["float32", "float64", "float16", "bfloat16"]
 Dtype = Literal[FloatingDtype, "int64", "int32", "int16", "int8", "uint8", "bool", "complex64"]

@@ -33,9 +33,8 @@ from opcost.invocation import command
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.plain_data import cell_of, cell_reader
-from opcost.printable import printable
 from opcost.storage.files import LONGEST_LINE, TOO_LONG, replace_file
-from opcost.units import some_of
+from opcost.units import printable, some_of
 
 Row = TypeVar("Row", bound=Columns)
 _Reader: TypeAlias = Callable[[Any], Any]

@@ -18,8 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from opcost.errors import UserError, shortened
-from opcost.printable import printable
-from opcost.units import number_of
+from opcost.units import number_of, printable
 
 MAXIMUM_BYTES = 64_000
 MAXIMUM_DEPTH = 8

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from opcost.columns import grouped
 from opcost.estimates import Estimate, estimate_of, sum_of_independent, total_if_known
-from opcost.grouping import grouped
 from opcost.measuring.conditions import Conditions, lookup_key
 from opcost.measuring.record import (
     COEFFICIENT_ERROR_PER_KELVIN,

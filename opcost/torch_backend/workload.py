@@ -25,7 +25,6 @@ from opcost.measuring.protocol import cycles_and_pause
 from opcost.measuring.workload import Call, Calls, Workload
 from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
-from opcost.printable import printable
 from opcost.torch_backend.cost_counter import ALLOCATIONS, tensors_of
 from opcost.torch_backend.cuda_graph import (
     CapturedCalls,
@@ -41,6 +40,7 @@ from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import Context, inference
 from opcost.torch_backend.ready_model import REFUSALS
 from opcost.torch_backend.repeated_calls import Layer, device_memory, repeated
+from opcost.units import printable
 
 REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
 """Exceptions of torch for arguments that an operator does not take."""

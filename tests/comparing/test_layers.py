@@ -12,7 +12,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import CalledModule, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics
-from opcost.summing.summation import Measurements, ModelCost, sum_operators
+from opcost.summing.summation import NOTHING_SUMMED, Measurements, ModelCost, sum_operators
 
 INPUT, OUTPUT = TensorSpec((2, 4), "float32"), TensorSpec((2, 8), "float32")
 LINEAR = OperatorTuple("torch.nn.Linear", (("in_features", 4), ("out_features", 8)), (INPUT,), mode="eval")
@@ -113,7 +113,7 @@ def test_a_call_without_a_row_has_a_reason_and_no_figure(cost: ModelCost) -> Non
     assert (dropout.missing_reason, dropout.calls_without_row, dropout.memory_bytes) == (COMPUTES_NOTHING, 0, 0)
     assert (head.missing_reason, head.calls_without_row, head.time_ratio) == (NO_ROW, 1, None)
     assert (head.flop, head.memory_bytes) == (64, 90)
-    assert {row.missing_reason for row in layers_of(COUNTS, None).rows} == {COMPUTES_NOTHING, NO_ROW}
+    assert {row.missing_reason for row in layers_of(COUNTS, NOTHING_SUMMED).rows} == {COMPUTES_NOTHING, NO_ROW}
 
 
 def test_a_layer_has_its_operators_facts(cost: ModelCost) -> None:

@@ -9,9 +9,9 @@ import pytest
 from written_configs import SWEEP, SWEPT, VALID, error_lines, names, write
 
 from opcost.errors import UserError
-from opcost.printable import printable
 from opcost.storage.configs import ModelFolders
 from opcost.storage.files import user_folders
+from opcost.units import printable
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from opcost.columns import columns_of
 from opcost.errors import UserError
 from opcost.measuring.record import ComparisonRow, MeasurementRow
-from opcost.printable import printable
 from opcost.storage.database import Database
 from opcost.storage.table import BLOCK_BYTES, LONGEST_CELL, CsvTable, ReadTable, encode
+from opcost.units import printable
 
 ROOT = Path(__file__).parents[2]
 
