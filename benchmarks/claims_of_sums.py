@@ -10,7 +10,7 @@ from sum_vs_full import corrected
 from opcost.comparing.corrections import METHOD_ERROR_RATIOS
 from opcost.estimates import NORMAL_QUANTILE
 from opcost.measuring.precisions import TORCH_DEFAULT
-from opcost.operators.cases import ALL, CAPTURED
+from opcost.operators.counts import ALL, CAPTURED
 from opcost.reporting.charts import Compared
 from opcost.storage.database import Database
 

@@ -16,7 +16,7 @@ from tables import markdown
 from opcost.command.options import DATABASE, Parser, add_options
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import tuple_key
+from opcost.operators.counts import tuple_key
 from opcost.prediction.durations import UNKNOWN_SIZE, ExpectedTimes, measured_durations
 from opcost.running.expected_times import sizes_in
 from opcost.storage.database import Database

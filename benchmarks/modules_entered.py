@@ -24,8 +24,7 @@ from opcost.comparing.model_result import Evidence
 from opcost.comparing.predicted_run import run_under
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case, of_operators
-from opcost.operators.counts import EVERYTHING, select
+from opcost.operators.counts import EVERYTHING, Case, of_operators, select
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.running.bench import measured_rows, open_local_bench

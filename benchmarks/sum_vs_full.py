@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 from tables import markdown
 
-from opcost.operators.cases import ALL, CAPTURED
+from opcost.operators.counts import ALL, CAPTURED
 from opcost.units import millijoules, milliseconds
 
 TABLE = Path("database/sum_vs_full.csv")

@@ -18,7 +18,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasuredCases
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import BUILDING, LOOPING, answer
 from opcost.running.worker_process import Answering, ReportStep

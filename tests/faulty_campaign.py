@@ -18,7 +18,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import tuple_key
+from opcost.operators.counts import tuple_key
 from opcost.running import bench
 from opcost.running.bench import Limits, open_child_bench
 from opcost.stages.measure_operators import measure_operators

@@ -21,7 +21,7 @@ from opcost.command.run import run
 from opcost.errors import UserError
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import tuple_key
+from opcost.operators.counts import tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.stages.measure_operators import measure_operators
 from opcost.storage.model_counts import FILTERED_COUNTS

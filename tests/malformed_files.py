@@ -59,13 +59,14 @@ from users_inputs import (
 from opcost.errors import UserError
 from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger, cut
 from opcost.meters.nvidia_smi_meter import power_trace
-from opcost.operators.cases import INPUT_DATA, cases_of
 from opcost.operators.counts import (
+    INPUT_DATA,
     CalledModule,
     OperationWithoutFormula,
     OperatorCount,
     OperatorCounts,
     by_operator,
+    cases_of,
     select,
 )
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator

@@ -24,7 +24,7 @@ from opcost.comparing.model_result import kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, KernelTimeRow, MeasurementRow
-from opcost.operators.cases import tuple_key
+from opcost.operators.counts import tuple_key
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
 from opcost.stages.sweep import keep_sizes

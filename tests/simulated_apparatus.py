@@ -19,8 +19,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.measuring.workload import Workload
 from opcost.meters.opening import Meters, no_meters
-from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus, Rest
 from opcost.running.run_request import RunRequest

@@ -41,7 +41,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol, cycles_and_pause
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.workload import Workload
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.power.ports import ClockReading, PowerSource

@@ -21,7 +21,7 @@ from opcost.comparing.model_result import OperatorRuns
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.texts import parse_operator
 from opcost.operators.values import parse_input_data
 from opcost.running.plan import Demand, KnownRows, Reason

@@ -32,8 +32,7 @@ from opcost.meters.gpus import gpu_facts
 from opcost.meters.nvidia_smi import AVERAGE, INSTANT
 from opcost.meters.nvml import COUNTER, SAMPLES, NvmlGpu
 from opcost.operators.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
-from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import Case, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA
 from opcost.power.ports import DeviceFacts

@@ -15,7 +15,7 @@ from simulated_machine import SIMULATED_CONDITIONS, Load
 from opcost.errors import UserError
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
-from opcost.operators.cases import Case, cases_of
+from opcost.operators.counts import Case, cases_of
 from opcost.running.request import Request
 from opcost.stages.advise import advise
 from opcost.stages.check_files import check_files

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from opcost.command.options import USUAL_RELATIVE_ERROR
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import CAPTURED
+from opcost.operators.counts import CAPTURED
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr

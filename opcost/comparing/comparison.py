@@ -30,7 +30,7 @@ from opcost.measuring.record import (
     time_of,
 )
 from opcost.operators.cache_chains import STREAM_BYTES
-from opcost.operators.cases import CAPTURED, LEAF
+from opcost.operators.counts import CAPTURED, LEAF
 from opcost.operators.tuples import META
 from opcost.summing.summation import (
     EnergyBasis,

@@ -28,7 +28,7 @@ from opcost.estimates import (
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, is_above_limit, time_of
 from opcost.measuring.setting import ChosenConditions
-from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.counts import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 from opcost.summing.summation import EnergyBasis, common_basis, temperature_error_j
 

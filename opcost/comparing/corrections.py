@@ -65,8 +65,7 @@ from opcost.operators.cache_chains import (
     layer_chains,
     streams_of,
 )
-from opcost.operators.cases import Case, cases_of_count
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts, cases_of_count
 from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec, tensor_specs
 from opcost.summing.summation import Measurements, ModelCost, common_basis, temperature_error_j, totals
 

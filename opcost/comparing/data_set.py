@@ -24,8 +24,16 @@ from opcost.columns import (
 )
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.operators.cases import INPUT_VALUES, INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, tuple_key
-from opcost.operators.counts import PHASE, OperatorCount
+from opcost.operators.counts import (
+    INPUT_VALUES,
+    INPUTS,
+    OPERATOR,
+    PARAMETERS,
+    PHASE,
+    TRAINING_MODE,
+    OperatorCount,
+    tuple_key,
+)
 from opcost.operators.plain_data import cell_of
 from opcost.operators.texts import PLACEHOLDERS, Cell, Cells, cells_of, in_order, parse_operator
 from opcost.operators.tuples import Phase, value_text

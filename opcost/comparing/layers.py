@@ -13,8 +13,15 @@ from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns, groupe
 from opcost.comparing.model_result import ModelResult
 from opcost.estimates import ratio_if_known, total_if_known, value_of
 from opcost.measuring.record import time_of
-from opcost.operators.cases import TRAINING_MODE
-from opcost.operators.counts import SEPARATOR, CalledModule, OperatorCount, OperatorCounts, at_level, levels_of
+from opcost.operators.counts import (
+    SEPARATOR,
+    TRAINING_MODE,
+    CalledModule,
+    OperatorCount,
+    OperatorCounts,
+    at_level,
+    levels_of,
+)
 from opcost.operators.texts import short_inputs, short_outputs
 from opcost.summing.summation import ModelCost, Part
 from opcost.units import number_of

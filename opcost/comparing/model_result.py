@@ -44,8 +44,16 @@ from opcost.measuring.record import (
     ran_as_requested,
     time_of,
 )
-from opcost.operators.cases import ALL, CAPTURED, LEAF
-from opcost.operators.counts import OperatorCount, OperatorCounts, Selection, is_leaf, memory_bytes_of
+from opcost.operators.counts import (
+    ALL,
+    CAPTURED,
+    LEAF,
+    OperatorCount,
+    OperatorCounts,
+    Selection,
+    is_leaf,
+    memory_bytes_of,
+)
 from opcost.operators.model_inputs import Units
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
 from opcost.summing.summation import (

@@ -15,8 +15,7 @@ from opcost.estimates import Estimate, ratio_if_known, value_of
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, WithMeaning
 from opcost.measuring.record import MeasurementRow, does_other_work, has_impossible_power, is_doubtful, time_of
-from opcost.operators.cases import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, Case, cases_of_count
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE, Case, OperatorCount, cases_of_count
 from opcost.summing.summation import EnergyBasis, Part, totals
 
 Key = TypeVar("Key")

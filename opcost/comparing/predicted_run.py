@@ -15,8 +15,7 @@ from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_above_limit
-from opcost.operators.cases import CAPTURED, Case, cases_of_count
-from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
+from opcost.operators.counts import CAPTURED, EVERYTHING, Case, OperatorCount, OperatorCounts, cases_of_count, select
 from opcost.operators.zeros_rules import with_usual_zeros
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
 from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, sum_beside

@@ -20,8 +20,7 @@ from opcost.comparing.model_result import Doubt, ModelResult, predicted_piece
 from opcost.comparing.roofline import Roofline, roof_share
 from opcost.estimates import Estimate, ratio_if_known, standard_error_of, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
-from opcost.operators.cases import MODEL
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import MODEL, OperatorCount
 from opcost.operators.model_inputs import Unit
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
 from opcost.summing.summation import EnergyBasis, Measurements

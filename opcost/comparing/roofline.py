@@ -23,8 +23,7 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.cache_chains import STREAM_BYTES
-from opcost.operators.cases import tuple_key
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.operators.values import has_zeros_in_weights
 from opcost.summing.summation import EnergyBasis, ModelCost, Part, common_basis, totals

@@ -14,8 +14,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, Precision
-from opcost.operators.cases import Case
-from opcost.operators.counts import COMPOSITES
+from opcost.operators.counts import COMPOSITES, Case
 from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, nested, short_hash
 from opcost.units import short_uuid
 

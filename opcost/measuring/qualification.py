@@ -17,7 +17,7 @@ import numpy as np
 from opcost.estimates import Estimate, correlation_length
 from opcost.measuring.known_device import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
 from opcost.measuring.workload import Workload
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.power.ports import Clock, Meter
 from opcost.power.trace import PowerTrace, Window, device_state, fresh_readings, fresh_rows

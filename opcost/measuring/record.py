@@ -18,7 +18,7 @@ from opcost.measuring.flags import (
     Flags,
 )
 from opcost.measuring.protocol import DUTY_CYCLES
-from opcost.operators.cases import (
+from opcost.operators.counts import (
     COUNTED,
     INPUT_DATA,
     INPUT_VALUES,
@@ -26,10 +26,10 @@ from opcost.operators.cases import (
     MODEL,
     OPERATOR,
     PARAMETERS,
+    PHASE,
     TRAINING_MODE,
     Case,
 )
-from opcost.operators.counts import PHASE
 from opcost.operators.tuples import Phase
 
 REFERENCE_TEMPERATURE_C = 50.0

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 from opcost.columns import COUNT, MOMENT, Column, Columns, Values, grouped
-from opcost.operators.cases import (
+from opcost.operators.counts import (
     CAPTURED,
     INPUT_VALUES,
     INPUTS,
@@ -21,16 +21,14 @@ from opcost.operators.cases import (
     PARAMETERS,
     TRAINING_MODE,
     Case,
-    cases_of_count,
-    tuple_key,
-)
-from opcost.operators.counts import (
     CountedCall,
     CountedRun,
     OperationWithoutFormula,
     OperatorCount,
     OperatorCounts,
+    cases_of_count,
     completed,
+    tuple_key,
 )
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.plain_data import cell_of, cell_reader

@@ -19,7 +19,7 @@ from opcost.measuring.conditions import EAGER, GRAPH, Conditions, measurement_ke
 from opcost.measuring.loop import FIRST_CHECK_S, MINIMUM_PRECISE_CHUNKS
 from opcost.measuring.protocol import FULL_LOOP_S, MINIMUM_CHUNKS, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_flagged
-from opcost.operators.cases import Case, tuple_key
+from opcost.operators.counts import Case, tuple_key
 from opcost.prediction.rates import MINIMUM_KNOWN, Rates, rates_of
 
 # The constants below are fitted to the committed rows of 2026-11-21 to 2026-11-23 (H200) where no other source is

@@ -21,8 +21,7 @@ import numpy.typing as npt
 from opcost.estimates import FloatArray
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
-from opcost.operators.cases import tuple_key
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
 from opcost.summing.summation import EnergyBasis

@@ -17,7 +17,7 @@ from opcost.invocation import command, command_line
 from opcost.measuring.conditions import DEVICE_PRODUCT
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags
-from opcost.operators.cases import MODEL
+from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
 from opcost.operators.texts import parse_operator, short_form, short_inputs
 from opcost.prediction.learned_costs import FEWEST_SCORES

@@ -17,7 +17,7 @@ from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, SUM, TIME, Ran
 from opcost.invocation import command, joined
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS
-from opcost.operators.cases import MODEL
+from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
 from opcost.reporting import ranking_notes
 from opcost.reporting.comparison_tables import all_in_words

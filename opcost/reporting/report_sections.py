@@ -19,7 +19,7 @@ from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS, usual_execution
 from opcost.measuring.protocol import protocol_options
-from opcost.operators.cases import ALL
+from opcost.operators.counts import ALL
 from opcost.reporting import charts
 from opcost.reporting.charts import Compared
 from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, paragraph, table

@@ -40,7 +40,7 @@ from opcost.meters.gpus import OtherProcesses, open_gpu
 from opcost.meters.host import OtherLoad, SystemClock, cpu_product
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
 from opcost.meters.rapl import POWERCAP_FOLDER, RaplJumpError, RaplTotal, rapl_domains, rapl_unavailable_reason
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.ports import AUTO, Clock, DeviceFacts, GpuError
 from opcost.running.device_lock import device_lock

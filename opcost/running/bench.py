@@ -24,7 +24,7 @@ from opcost.measuring.qualification import STEADY_LOAD
 from opcost.measuring.record import MeasuredCases, MeasurementRow, StepTimes
 from opcost.measuring.setting import DEVICES, Setting, is_part_of
 from opcost.measuring.sweep_record import KernelUse, Repetition
-from opcost.operators.cases import Case, conditions_key
+from opcost.operators.counts import Case, conditions_key
 from opcost.running.expected_times import RowTally
 from opcost.running.run_request import RunRequest
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep

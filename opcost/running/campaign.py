@@ -15,7 +15,7 @@ from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, Measurement, MeasurementRow, quality_flags
 from opcost.measuring.setting import USUAL, Setting
-from opcost.operators.cases import of_operators
+from opcost.operators.counts import of_operators
 from opcost.operators.texts import short_form, short_inputs
 from opcost.operators.values import NORMAL_DATA
 from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s

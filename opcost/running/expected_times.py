@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import conditions_key, tuple_key
+from opcost.operators.counts import conditions_key, tuple_key
 from opcost.operators.model_rows import ModelOperatorRow
 from opcost.operators.tuples import TORCHVISION_MODELS
 from opcost.prediction.durations import ExpectedTimes, Size

@@ -18,7 +18,7 @@ from opcost.measuring.conditions import WARM, device_type_of, lookup_key, usual_
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT
 from opcost.measuring.record import MeasurementRow
 from opcost.metering.layers import KnownCost, LayerTimes
-from opcost.operators.cases import of_operators, tuple_key
+from opcost.operators.counts import of_operators, tuple_key
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.devices import product_of
 from opcost.storage.database import Database

@@ -16,7 +16,7 @@ from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import SweepRepetitionRow
-from opcost.operators.cases import Case, case_key
+from opcost.operators.counts import Case, case_key
 from opcost.prediction.durations import Size
 from opcost.summing.summation import best_rows
 

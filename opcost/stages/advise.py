@@ -27,8 +27,7 @@ from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, ran_as_requested
 from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.cases import of_operators, tuple_key
-from opcost.operators.counts import OperatorCounts, names_kept
+from opcost.operators.counts import OperatorCounts, names_kept, of_operators, tuple_key
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts

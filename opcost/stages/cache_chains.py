@@ -24,7 +24,7 @@ from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import ChainRow, MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.cache_chains import ELEMENTWISE, SIDES, STREAM_BYTES, Chain
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.progress import Progress

@@ -16,7 +16,7 @@ from opcost.measuring.protocol import SINGLE_SHARE, MeasurementProtocol, protoco
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost
-from opcost.operators.cases import Case, case_key
+from opcost.operators.counts import Case, case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s

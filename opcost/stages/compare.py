@@ -28,8 +28,7 @@ from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, C
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import ComparisonRow, MeasurementRow, is_doubtful
 from opcost.measuring.setting import ALL_CHOICES, DEVICE, ChosenConditions, is_meant, parse_conditions, refuse_unknown
-from opcost.operators.cases import conditions_key, of_operators, tuple_key
-from opcost.operators.counts import EVERYTHING, OperatorCounts, select
+from opcost.operators.counts import EVERYTHING, OperatorCounts, conditions_key, of_operators, select, tuple_key
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
 from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, counted_or_shipped, counts_in, identity_of, with_newer_pickles

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from opcost.errors import UserError
-from opcost.operators.cases import CAPTURED, cases_of
-from opcost.operators.counts import Share, by_operator, outside, select, share
+from opcost.operators.counts import CAPTURED, Share, by_operator, cases_of, outside, select, share
 from opcost.running.request import Request, counted
 from opcost.storage.counts_file import write_counts
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS

@@ -15,8 +15,17 @@ from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.cases import CAPTURED, Case, cases_of, conditions_key, of_operators, tuple_key
-from opcost.operators.counts import EVERYTHING, OperatorCounts, select
+from opcost.operators.counts import (
+    CAPTURED,
+    EVERYTHING,
+    Case,
+    OperatorCounts,
+    cases_of,
+    conditions_key,
+    of_operators,
+    select,
+    tuple_key,
+)
 from opcost.operators.tuples import (
     AUTOCAST,
     DTYPE,

@@ -15,8 +15,16 @@ from opcost.invocation import command
 from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import CAPTURED, Case, as_counted, cases_of, of_operators, tuple_key
-from opcost.operators.counts import OperatorCounts, select
+from opcost.operators.counts import (
+    CAPTURED,
+    Case,
+    OperatorCounts,
+    as_counted,
+    cases_of,
+    of_operators,
+    select,
+    tuple_key,
+)
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import AssumedVersions, Bench, OpenBench, assumed_versions

@@ -26,8 +26,16 @@ from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.cases import case_key, conditions_key, of_operators, tuple_key
-from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
+from opcost.operators.counts import (
+    EVERYTHING,
+    OperatorCount,
+    OperatorCounts,
+    case_key,
+    conditions_key,
+    of_operators,
+    select,
+    tuple_key,
+)
 from opcost.operators.model_inputs import Units
 from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes

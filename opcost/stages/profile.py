@@ -23,8 +23,7 @@ from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import DTYPES, TORCH_DEFAULT
 from opcost.measuring.protocol import ProtocolFor
-from opcost.operators.cases import CAPTURED, cases_of
-from opcost.operators.counts import EVERYTHING, OperatorCounts, select
+from opcost.operators.counts import CAPTURED, EVERYTHING, OperatorCounts, cases_of, select
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
 from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, short_hash

@@ -15,8 +15,7 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
-from opcost.operators.cases import of_operators, tuple_key
-from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, select
+from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, of_operators, select, tuple_key
 from opcost.running.request import Request, leave_out
 from opcost.running.shipped_counts import (
     TableCounts,

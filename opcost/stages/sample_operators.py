@@ -14,8 +14,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.cases import CAPTURED, case_key, cases_of_count, tuple_key
-from opcost.operators.counts import EVERYTHING, OperatorCount
+from opcost.operators.counts import CAPTURED, EVERYTHING, OperatorCount, case_key, cases_of_count, tuple_key
 from opcost.operators.grids import MAXIMUM_POINTS, GridPoint
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.prediction.durations import ExpectedTimes, Size

@@ -39,7 +39,7 @@ from opcost.measuring.conditions import (
 from opcost.measuring.precisions import Precision
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
-from opcost.operators.cases import tuple_key
+from opcost.operators.counts import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, identity_of

@@ -35,8 +35,7 @@ from opcost.measuring.sweep_record import (
     SweepSizeRow,
     SweepWork,
 )
-from opcost.operators.cases import Case, case_key
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import Case, OperatorCounts, case_key
 from opcost.operators.model_names import ModelName
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.prediction.durations import (

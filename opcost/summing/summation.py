@@ -21,8 +21,18 @@ from opcost.measuring.record import (
     ran_as_requested,
     time_of,
 )
-from opcost.operators.cases import CAPTURED, Case, case_key, cases_of_count, conditions_key, tuple_key
-from opcost.operators.counts import OperatorCount, OperatorCounts, memory_bytes_of, share
+from opcost.operators.counts import (
+    CAPTURED,
+    Case,
+    OperatorCount,
+    OperatorCounts,
+    case_key,
+    cases_of_count,
+    conditions_key,
+    memory_bytes_of,
+    share,
+    tuple_key,
+)
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
 

@@ -13,8 +13,15 @@ from torch import nn
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of
 from opcost.measuring.flags import Flag
-from opcost.operators.cases import CAPTURED, Case, cases_of_count
-from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts, without_single_calls
+from opcost.operators.counts import (
+    CAPTURED,
+    Case,
+    OperationWithoutFormula,
+    OperatorCount,
+    OperatorCounts,
+    cases_of_count,
+    without_single_calls,
+)
 from opcost.operators.grids import AnyGrid, GridPoint
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.tuples import DTYPE, FLOAT32, META, OperatorTuple, PlainValue, TensorSpec, mapped, value_text

@@ -12,8 +12,7 @@ from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import Excess, MeasurementRow
 from opcost.operators.cache_chains import STREAM_BYTES
-from opcost.operators.cases import CAPTURED
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import CAPTURED, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import InputStatistics
 from opcost.summing.summation import Measurements

@@ -195,12 +195,12 @@ def test_a_module_that_is_an_operator_may_have_called_modules_inside_it() -> Non
     inner = CalledModule("block.dropout.own", "Linear", 40)
     count = replace(COUNTS.counts[0], callers=(len(MODULES), OF_DROPOUT))
     counts = replace(COUNTS, counts=(count,), modules=(*MODULES, inner))
-    names = [node.name for node in nodes_of(layers_of(counts, None).tree)]
+    names = [node.name for node in nodes_of(layers_of(counts, NOTHING_SUMMED).tree)]
     assert names == ["", "block", "dropout", "own"]
 
 
 def test_a_model_that_is_an_operator_is_its_only_layer() -> None:
     counts = replace(COUNTS, counts=(replace(COUNTS.counts[3], positions=(0,), callers=(NET,)),))
-    layers = layers_of(counts, None)
+    layers = layers_of(counts, NOTHING_SUMMED)
     assert (named(layers.rows), layers.tree.children) == ([("", "Net", 1)], ())
     assert layers.rows_to(0)[0].key == HEAD.key

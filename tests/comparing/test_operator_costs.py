@@ -14,8 +14,7 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.summing.summation import Measurements
 

@@ -25,8 +25,7 @@ from opcost.comparing.roofline import (
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cache_chains import STREAM_BYTES
-from opcost.operators.cases import tuple_key
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.shipped_counts import counts_in, counts_of_operators
 from opcost.summing.summation import EnergyBasis

@@ -4,7 +4,7 @@ import pytest
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS
 
 from opcost.measuring.conditions import ADDED_FIELDS, COLD, GRAPH, Conditions, measurement_key
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, short_hash
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}

@@ -6,8 +6,17 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.measuring.conditions import measurement_key
-from opcost.operators.cases import INPUT_DATA, Case, as_counted, case_key, cases_of, conditions_key, tuple_key
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import (
+    INPUT_DATA,
+    Case,
+    OperatorCount,
+    OperatorCounts,
+    as_counted,
+    case_key,
+    cases_of,
+    conditions_key,
+    tuple_key,
+)
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator, short_hash
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues

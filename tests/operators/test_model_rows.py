@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from opcost.errors import UserError
-from opcost.operators.cases import CAPTURED, cases_of
-from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
+from opcost.operators.counts import CAPTURED, OperationWithoutFormula, OperatorCount, OperatorCounts, cases_of
 from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of

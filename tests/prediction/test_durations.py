@@ -17,7 +17,7 @@ from opcost.measuring.conditions import EAGER, EXECUTIONS, GRAPH
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import tuple_key
+from opcost.operators.counts import tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.prediction.durations import (
     MODEL_BUILDING_S,

@@ -26,8 +26,7 @@ from opcost.comparing.coverage import Addition, CostShare
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
 from opcost.measuring.record import ComparisonRow, MeasurementRow
-from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount, Share
+from opcost.operators.counts import Case, OperatorCount, Share
 from opcost.operators.model_inputs import Units
 from opcost.operators.texts import parse_tuple
 from opcost.prediction.needed_memory import NeededMemory

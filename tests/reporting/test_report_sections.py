@@ -15,8 +15,7 @@ from opcost.estimates import Estimate
 from opcost.invocation import command
 from opcost.measuring.known_device import GOOD, REFERENCE, MeterQuality, QualificationRow
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.cases import ALL, Case
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import ALL, Case, OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting import report, report_sections
 from opcost.reporting.charts import Compared

@@ -14,7 +14,7 @@ from opcost.measuring.instruments import ProcessWatch
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import is_flagged, leaves_clocks_low, may_be_throttled
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS, InputData
 from opcost.running.apparatus import SLOWED_FOR_S, Rest, open_apparatus

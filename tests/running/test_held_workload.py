@@ -14,7 +14,7 @@ from opcost.measuring.conditions import EAGER, GRAPH
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.measuring.workload import Workload
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import model_operator
 from opcost.running import apparatus as apparatus_module
 from opcost.running.apparatus import HeldWorkload, open_apparatus

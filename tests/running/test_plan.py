@@ -13,7 +13,7 @@ from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.protocol import RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.plan import IN_A_BLOCK, Demand, KnownRows, Plan, Reason, Wanted, Work, make_plan, planned_blocks
 

@@ -15,7 +15,7 @@ from opcost.measuring.conditions import EAGER, GRAPH, Conditions, measurement_ke
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.running.bench import PARSED, bench_opener, open_planned_bench
 from opcost.running.shipped_counts import ship_counts

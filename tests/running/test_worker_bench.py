@@ -30,7 +30,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import StepTimes
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.running import bench as bench_module
 from opcost.running.bench import (
     BUILDING,
@@ -230,7 +230,7 @@ from opcost.running.bench import Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.storage.database import Database
 
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))

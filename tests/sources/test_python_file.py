@@ -15,7 +15,7 @@ import torch
 from opcost.errors import CannotBuildError
 from opcost.invocation import pip_install
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, model_operator, storage_form
 from opcost.running.apparatus import Workloads

@@ -60,8 +60,7 @@ from opcost.operators.cache_chains import (
     layer_chains,
     streams_of,
 )
-from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import Case, OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.bench import Bench
 from opcost.stages.cache_chains import Before, ChainBench, ChainTimes, chain_times, measure_missing_chains

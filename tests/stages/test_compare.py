@@ -15,8 +15,7 @@ from opcost.invocation import command
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import ComparisonRow, KernelTimeRow
 from opcost.measuring.setting import USUAL, Setting
-from opcost.operators.cases import tuple_key
-from opcost.operators.counts import OperatorCount, OperatorCounts, select
+from opcost.operators.counts import OperatorCount, OperatorCounts, select, tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.charts import draw_comparisons
 from opcost.stages.compare import ComparingReport

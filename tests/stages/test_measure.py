@@ -14,8 +14,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_flagged
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts
 from opcost.operators.model_rows import rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues

@@ -26,8 +26,7 @@ from opcost.estimates import Estimate
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, time_of
-from opcost.operators.cases import Case
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues

@@ -9,8 +9,7 @@ from torch import nn
 
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import CAPTURED, as_counted, cases_of
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import CAPTURED, OperatorCount, OperatorCounts, as_counted, cases_of
 from opcost.operators.tuples import Constant, OperatorTuple, TensorSpec, model_operator
 from opcost.running.apparatus import Workloads
 from opcost.torch_backend.alone import Difference, difference, replay_device

@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from opcost.operators.cases import Case, cases_of
-from opcost.operators.counts import OperatorCounts
+from opcost.operators.counts import Case, OperatorCounts, cases_of
 from opcost.operators.grids import Grid, GridTensor, TupleList
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import META

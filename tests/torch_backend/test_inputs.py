@@ -10,7 +10,7 @@ import torchvision  # noqa: F401 (it registers its operations)
 from torch import nn
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.cases import Case, cases_of
+from opcost.operators.counts import Case, cases_of
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_rows import counts_of, rows_of
 from opcost.operators.tuples import OperatorTuple, PlainValue, Structure, TensorSpec, model_operator

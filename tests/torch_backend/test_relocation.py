@@ -17,7 +17,7 @@ from opcost.measuring.conditions import CACHES, COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.setting import Setting
 from opcost.measuring.workload import Calls
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, TensorSpec
 from opcost.running.apparatus import open_apparatus
 from opcost.storage.database import Database

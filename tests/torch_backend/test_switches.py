@@ -14,7 +14,7 @@ from torchvision.models._api import BUILTIN_MODELS
 from opcost.errors import CannotBuildError
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.setting import Setting
-from opcost.operators.cases import Case
+from opcost.operators.counts import Case
 from opcost.operators.tuples import model_operator
 from opcost.running.apparatus import Workloads
 from opcost.sources.models import resolve
