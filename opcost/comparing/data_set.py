@@ -18,6 +18,7 @@ from opcost.columns import (
     DataTable,
     Field,
     Kind,
+    cell_of,
     columns_of,
     grouped,
     values_of,
@@ -34,7 +35,6 @@ from opcost.operators.counts import (
     OperatorCount,
     tuple_key,
 )
-from opcost.operators.plain_data import cell_of
 from opcost.operators.texts import PLACEHOLDERS, Cell, Cells, cells_of, in_order, parse_operator
 from opcost.operators.tuples import Phase, value_text
 from opcost.operators.values import parse_input_data

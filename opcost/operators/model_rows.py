@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
-from opcost.columns import COUNT, MOMENT, Column, Columns, Values, grouped
+from opcost.columns import COUNT, MOMENT, Column, Columns, Values, cell_of, cell_reader, grouped
 from opcost.operators.counts import (
     CAPTURED,
     INPUT_VALUES,
@@ -31,7 +31,6 @@ from opcost.operators.counts import (
     tuple_key,
 )
 from opcost.operators.input_roles import shown_inputs
-from opcost.operators.plain_data import cell_of, cell_reader
 from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import META, OperatorTuple
 from opcost.operators.values import InputData, InputStatistics, parse_input_data

@@ -16,9 +16,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Annotated, TypeAlias
 
-from opcost.columns import COUNT
+from opcost.columns import ANYTHING, COUNT, INTEGER_LIMIT
 from opcost.operators.model_names import FILE, GRID, OBJECT, SOURCES_OF_ANY_CASE, TORCHVISION, ModelName
-from opcost.operators.plain_data import ANYTHING, INTEGER_LIMIT
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -10,8 +10,7 @@ from dataclasses import fields
 from enum import EnumMeta
 from typing import Any, TextIO, get_args
 
-from opcost.columns import Field, cell_values, columns_of
-from opcost.operators.plain_data import cell_of
+from opcost.columns import Field, cell_of, cell_values, columns_of
 
 
 def print_json(found: Any) -> None:

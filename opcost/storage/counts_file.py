@@ -5,7 +5,7 @@ it safe: a deeply nested key of a dict ends the process, and keys of equal hash 
 only if it is small, undamaged, and made of the opcodes that describe texts, numbers and tuples alone. None of them
 refers to an earlier value, so that a file describes no more values than it has bytes.
 
-The plain data are ``(SCHEMA, header, counts)``, see ``plain_data``: ``header`` names the fields of each class.
+The plain data are ``(SCHEMA, header, counts)``, see ``opcost.columns``: ``header`` names the fields of each class.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import NoReturn
 
+from opcost.columns import form_of, header_of
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.plain_data import form_of, header_of
 from opcost.storage.files import replace_file
 from opcost.units import printable
 

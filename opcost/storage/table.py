@@ -1,6 +1,6 @@
 """Tables of the database: one CSV file for each kind of row, a frozen dataclass of ``Columns``.
 
-A row's fields are str, int, float, bool, optional ones of these, tuples (``plain_data.cell_of``), values whose column
+A row's fields are str, int, float, bool, optional ones of these, tuples (``columns.cell_of``), values whose column
 says how they are written, or such dataclasses, which are flattened. None is an empty cell. A checksum shows that a line
 was damaged or edited; to edit a line on purpose, empty its checksum.
 
@@ -27,12 +27,11 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import IO, Any, Generic, TypeAlias, TypeVar, get_origin
 
-from opcost.columns import Columns, Field, cell_values, columns_of, fields_of
+from opcost.columns import Columns, Field, cell_of, cell_reader, cell_values, columns_of, fields_of
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.plain_data import cell_of, cell_reader
 from opcost.storage.files import LONGEST_LINE, TOO_LONG, replace_file
 from opcost.units import printable, some_of
 

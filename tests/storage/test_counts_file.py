@@ -22,9 +22,9 @@ from mutations import doubled, nested, plainly_pickled
 from seeds import some_of
 from torchvision.models import resnet50
 
+from opcost.columns import INTEGER_LIMIT, form_of, header_of
 from opcost.errors import UserError
 from opcost.operators.counts import CalledModule, OperationWithoutFormula, OperatorCount, OperatorCounts
-from opcost.operators.plain_data import INTEGER_LIMIT, form_of, header_of
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage import counts_file

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import pytest
 
-from opcost.columns import COUNT, SHARE, Column
+from opcost.columns import COUNT, SHARE, Column, cell_of, cell_reader, form_of, header_of
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.model_rows import rows_of
-from opcost.operators.plain_data import cell_of, cell_reader, form_of, header_of
 from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, model_operator
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
