@@ -291,9 +291,9 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 # Dataclasses as plain data and as cells of tables, and back; both follow from the declarations of their fields.
 
 # Plain data are tuples, texts, numbers, truth values and None. An object is the tuple of its fields' values. Where
-# values of several kinds may stand, an object or a tuple begins with the name of its kind: ``("TensorSpec", (2, 3), …)``,
-# ``("tuple", 1, 2)``. A header names the fields of each class once. A field with a default can so be added: data
-# without it are read with the default.
+# values of several kinds may stand, an object or a tuple begins with the name of its kind: ``("tuple", 1, 2)``. A
+# header names the fields of each class once. A field with a default can so be added: data without it are read with the
+# default.
 #
 # Reading checks each value: its type, what its declaration allows (``Values``, or a ``Column`` with them), and whether
 # values fit each other, where a class has a property ``mistake`` that is None if they do.
