@@ -19,8 +19,7 @@ from claim_tables import committed, usual_conditions
 
 from opcost.comparing.predicted_run import NORMAL_FACTOR
 from opcost.learners import Fold, folds_of, learned_from
-from opcost.prediction.fitted import IntArray
-from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, LearnedCosts, ModelCalls
+from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, IntArray, LearnedCosts, ModelCalls
 from opcost.running.request import Request
 from opcost.stages.predict import TrainingData, Whole, training_data
 from opcost.stages.ranking_data import read_ranking_data

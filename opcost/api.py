@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from torch import nn
 
     from opcost.stages.model_layers import LayersReport
-    from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine
+    from opcost.stages.profile import CostOnDevice, ModelProfile, ProfiledOperator
 
 
 OPERATORS_SHOWN = 10
 """The operators in the short table."""
 
-SHORT_COSTS: Table[OperatorLine | LayerRow] = (
+SHORT_COSTS: Table[ProfiledOperator | LayerRow] = (
     Column("calls", lambda one: str(one.calls)),
     Column("ms", lambda one: milli(one.time_s)),
     Column("mJ", lambda one: milli(one.energy_j)),
@@ -54,7 +54,7 @@ SHORT_COSTS: Table[OperatorLine | LayerRow] = (
     Column("GFLOP", lambda one: scaled(one.flop, 1e9)),
     Column("MB", lambda one: scaled(one.memory_bytes, 1e6)),
 )
-OPERATORS: Table[OperatorLine] = (
+OPERATORS: Table[ProfiledOperator] = (
     Column("operator", lambda one: short_texts(one)[0]),
     Column("on", lambda one: short_texts(one)[1]),
 )
@@ -251,7 +251,7 @@ class ProfileResult:
         return WholeCost(row.full_time_s, row.full_time_standard_error_s, *energy)
 
     @property
-    def known(self) -> tuple[KnownCost, ...]:
+    def known(self) -> tuple[CostOnDevice, ...]:
         """The costs in the database, of each device, if nothing was measured."""
         return self.profile.known
 

@@ -19,7 +19,6 @@ from sklearn.ensemble import ExtraTreesRegressor
 from threadpoolctl import threadpool_limits
 
 from opcost.estimates import FloatArray
-from opcost.prediction.fitted import Flags, Forest, IntArray, Scaling, Smooth, places_of
 from opcost.prediction.learned_costs import (
     ENERGY,
     ENOUGH_OF_A_KIND,
@@ -28,14 +27,20 @@ from opcost.prediction.learned_costs import (
     TARGETS,
     TIME,
     Deviations,
+    Flags,
+    Forest,
     Function,
     HeldOut,
+    IntArray,
     LearnedCosts,
     ModelCalls,
+    Scaling,
+    Smooth,
     Surroundings,
     class_of,
     distances_to,
     groups_of,
+    places_of,
     sum_factor,
 )
 from opcost.prediction.samples import Card, Samples, card_of, features, is_small

@@ -22,7 +22,7 @@ ROUNDING = 2e-6
 
 
 @dataclass(frozen=True)
-class OperatorCost:
+class CoveredCost:
     """The cost of all calls of operators of one name in a model, in s and J; the energy is None if unknown.
 
     ``measured_time_s`` is the measured part of the time, ``doubtful_time_s`` the part of that from flagged rows.
@@ -42,10 +42,10 @@ class OperatorCost:
         return self.doubtful_time_s / self.time_s if self.time_s else 0.0
 
 
-def total(costs: Iterable[OperatorCost]) -> OperatorCost:
+def total(costs: Iterable[CoveredCost]) -> CoveredCost:
     """Return the cost of all of these operators."""
     costs = list(costs)
-    return OperatorCost(
+    return CoveredCost(
         time_s=sum(cost.time_s for cost in costs),
         energy_j=total_if_known(cost.energy_j for cost in costs),
         measured_time_s=sum(cost.measured_time_s for cost in costs),
@@ -53,12 +53,12 @@ def total(costs: Iterable[OperatorCost]) -> OperatorCost:
     )
 
 
-Costs: TypeAlias = Mapping[str, OperatorCost]
+Costs: TypeAlias = Mapping[str, CoveredCost]
 """A model's costs by the operator's short name, as in whitelists."""
 
 
 @dataclass(frozen=True)
-class CostShare:
+class CoveredShare:
     """Shares of a model's time and energy; the share of energy is None if an energy is unknown."""
 
     time_ratio: float
@@ -78,30 +78,30 @@ class Addition:
     """An operator that is missing from a whitelist, with its shares of a model."""
 
     operator: str
-    share: CostShare
+    share: CoveredShare
 
 
 def costs_of(cost: ModelCost, predictor: CostModel) -> Costs | None:
     """Return the cost of each operator in a model, measured or else predicted; None if the time of one is unknown."""
-    found: list[tuple[str, OperatorCost]] = []
+    found: list[tuple[str, CoveredCost]] = []
     for part in cost.parts:
         energy_j = part.energy_j
         if energy_j is None:
             _, energy_j = predictor.cost(part.count, part.occurrences)
         doubtful_s = part.time_s if is_doubtful(part.row) else 0.0
-        found.append((part.case.operator.short_name, OperatorCost(part.time_s, energy_j, part.time_s, doubtful_s)))
+        found.append((part.case.operator.short_name, CoveredCost(part.time_s, energy_j, part.time_s, doubtful_s)))
     for count in cost.missing:
         time_s, energy_j = predictor.cost(count, count.occurrences)
         if time_s is None:
             return None
-        found.append((count.operator.short_name, OperatorCost(time_s, energy_j)))
+        found.append((count.operator.short_name, CoveredCost(time_s, energy_j)))
     return {name: total(cost for _, cost in own) for name, own in grouped(found, lambda one: one[0]).items()}
 
 
-def share_of(costs: Costs, names: Collection[str]) -> CostShare:
+def share_of(costs: Costs, names: Collection[str]) -> CoveredShare:
     """Return the share that operators of these names have in a model."""
     chosen, whole = total(cost for name, cost in costs.items() if name in names), total(costs.values())
-    return CostShare(
+    return CoveredShare(
         time_ratio=chosen.time_s / whole.time_s if whole.time_s else 1.0,
         energy_ratio=ratio_if_known(chosen.energy_j, whole.energy_j),
     )
@@ -127,7 +127,7 @@ def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Additi
 
     Models without the operator count as 0. Shares of energy are means over the models with energies.
     """
-    additions: dict[str, list[CostShare]] = {}
+    additions: dict[str, list[CoveredShare]] = {}
     for costs in models:
         for addition in missing_operators(costs, whitelist):
             additions.setdefault(addition.operator, []).append(addition.share)
@@ -136,7 +136,7 @@ def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Additi
     for name, shares in additions.items():
         energies = [share.energy_ratio for share in shares if share.energy_ratio is not None]
         time_ratio = sum(share.time_ratio for share in shares) / len(models)
-        means.append(Addition(name, CostShare(time_ratio, sum(energies) / with_energy if with_energy else None)))
+        means.append(Addition(name, CoveredShare(time_ratio, sum(energies) / with_energy if with_energy else None)))
     return sorted(means, key=lambda addition: (-addition.share.larger, addition.operator))
 
 

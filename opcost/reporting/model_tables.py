@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from opcost.comparing.layers import Layers
     from opcost.stages.model_layers import LayersReport
     from opcost.stages.predict import Prediction
-    from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
+    from opcost.stages.profile import CostOnDevice, ModelProfile, Profile, ProfiledOperator
 
 # A profile: what a model's operators cost, or what they do and what the database knows
 
@@ -71,16 +71,16 @@ class _Kind:
     memory_bytes: int
 
 
-WORK: Table[OperatorLine | _Kind | LayerRow] = (
+WORK: Table[ProfiledOperator | _Kind | LayerRow] = (
     Column("GFLOP", lambda one: scaled(one.flop, 1e9), drop=3),
     Column("MB", lambda one: scaled(one.memory_bytes, 1e6), drop=3),
 )
-OPERATORS: Table[OperatorLine] = (
+OPERATORS: Table[ProfiledOperator] = (
     Column("operator", lambda one: short_texts(one)[0], "left", wraps=20),
     Column("on", lambda one: short_texts(one)[1], "left", wraps=14),
     Column("calls", lambda one: str(one.calls), drop=2),
 )
-COSTS: Table[OperatorLine] = (
+COSTS: Table[ProfiledOperator] = (
     *OPERATORS,
     Column("ms/run", lambda one: milli(one.time_s)),
     Column("mJ/run", lambda one: milli(one.energy_j)),
@@ -140,14 +140,14 @@ def _print_costs(model: ModelProfile, top: int | None) -> None:
         print_line(f"{number_of(unmeasured, 'operator tuple')} without a row: the shares are those of the others.")
 
 
-def _largest(model: ModelProfile, top: int | None) -> tuple[Sequence[OperatorLine], str]:
+def _largest(model: ModelProfile, top: int | None) -> tuple[Sequence[ProfiledOperator], str]:
     """Return the operators that are shown, and how many of them that is in words."""
     lines, number = model.operators[: LINES_SHOWN if top is None else top], len(model.operators)
     return lines, f"{len(lines)} of {number}" + (f"; --top {number} shows all" if len(lines) < number else "")
 
 
-def _work_of(model: ModelProfile) -> Table[OperatorLine | _Kind]:
-    def share_of_flop(one: OperatorLine | _Kind) -> str:
+def _work_of(model: ModelProfile) -> Table[ProfiledOperator | _Kind]:
+    def share_of_flop(one: ProfiledOperator | _Kind) -> str:
         is_known = one.flop is not None and model.flop and model.flop_missing_reason is None
         return percent(one.flop / model.flop if is_known else None)  # type: ignore[operator]
 
@@ -160,7 +160,7 @@ def _work_of(model: ModelProfile) -> Table[OperatorLine | _Kind]:
 
 def _print_kinds(model: ModelProfile) -> None:
     # In the order of the operators: the kind of the largest comes first.
-    by_kind: dict[str, list[OperatorLine]] = {}
+    by_kind: dict[str, list[ProfiledOperator]] = {}
     for line in model.operators:
         by_kind.setdefault(line.operator.rpartition(".")[2], []).append(line)
     kinds = []
@@ -182,10 +182,10 @@ def _print_known(model: ModelProfile) -> None:
         print_line(f"{model.name}: the database has no row of it, of any device.", "")
         return
 
-    def rest(one: KnownCost, value: float | None) -> str:
+    def rest(one: CostOnDevice, value: float | None) -> str:
         return "0" if one.calls_ratio == 1 else milli(value)
 
-    table: Table[KnownCost] = (
+    table: Table[CostOnDevice] = (
         Column("device", lambda one: one.conditions.device_product, "left"),
         Column("conditions", lambda one: f"{one.conditions.execution}, {one.conditions.precision}", "left", drop=3),
         Column("calls with rows", lambda one: percent(one.calls_ratio, 0)),

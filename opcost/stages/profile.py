@@ -54,7 +54,7 @@ EVERY_OPERATOR = (EVERYTHING,)
 
 
 @dataclass(frozen=True)
-class OperatorLine:
+class ProfiledOperator:
     """An operator tuple of a model with the FLOPs, bytes, time and energy of all of its calls in one run.
 
     FLOPs are None if an operation has no formula, time and energy if no call has a row. Ratios are shares of the sum of
@@ -75,7 +75,7 @@ class OperatorLine:
 
 
 @dataclass(frozen=True)
-class KnownCost:
+class CostOnDevice:
     """The rows of a model on one device, under the conditions with the most rows.
 
     ``calls_ratio`` is the share of the calls that have a row. The sum is that of these calls; the predicted cost is
@@ -112,10 +112,10 @@ class ModelProfile:
     memory_bytes: int
     parameters: int
     counted_on: str
-    operators: tuple[OperatorLine, ...]
+    operators: tuple[ProfiledOperator, ...]
     conditions: Conditions | None = None
     comparison: ComparingReport | None = None
-    known: tuple[KnownCost, ...] = ()
+    known: tuple[CostOnDevice, ...] = ()
     flop_missing_reason: str | None = None
     missing_ratio: float | None = None
     missing_operations: tuple[str, ...] = ()
@@ -266,7 +266,7 @@ def _without_measuring(request: RunRequest, configs: Sequence[ModelConfig]) -> P
         known = []
         for model in (model for model in shown if model.row.name == config.name):
             row, calls = model.row, sum(operator.costs.calls for operator in model.operators)
-            cost = KnownCost(
+            cost = CostOnDevice(
                 conditions=row.conditions,
                 calls_ratio=calls / max(1, counts.operator_calls),
                 sum_time_s=row.sum_time_s,
@@ -311,17 +311,17 @@ def _counted_profile(config: ModelConfig, counts: OperatorCounts, result: ModelR
     )
 
 
-def _operator_lines(counts: OperatorCounts, result: ModelResult | None) -> tuple[OperatorLine, ...]:
+def _operator_lines(counts: OperatorCounts, result: ModelResult | None) -> tuple[ProfiledOperator, ...]:
     """Return the operators of a model: the one that takes most time first, then those without a row by size.
 
     The size is the share of the model's FLOPs or bytes, of both the larger. No result: no operator has a row.
     """
     costs = {} if result is None else {one.key: one.costs for one in operator_costs(result, None, TIME)}
     most_flop, most_bytes = max(1, counts.total_flop), max(1, counts.total_memory_bytes)
-    lines: dict[OperatorLine, float] = {}
+    lines: dict[ProfiledOperator, float] = {}
     for count in counts.counts:
         operator, cost = count.operator, costs.get(count.operator.key)
-        line = OperatorLine(
+        line = ProfiledOperator(
             operator=operator.operator,
             parameters=operator.parameters_text,
             inputs=operator.inputs_text,

@@ -12,8 +12,8 @@ from simulated_machine import SIMULATED_CONDITIONS, Load, MeterModel, SimulatedM
 
 from opcost.comparing.corrections import Piece
 from opcost.comparing.coverage import (
-    CostShare,
-    OperatorCost,
+    CoveredCost,
+    CoveredShare,
     costs_of,
     missing_operators,
     over_all,
@@ -39,8 +39,8 @@ def counts_of(*counts: OperatorCount) -> OperatorCounts:
     return OperatorCounts(model_operator("small", None, (1, 4)), counts, 0, 0, 0, "2.11.0", "cuda")
 
 
-def costs(**times_and_energies: tuple[float, float | None]) -> dict[str, OperatorCost]:
-    return {name: OperatorCost(time_s, energy_j) for name, (time_s, energy_j) in times_and_energies.items()}
+def costs(**times_and_energies: tuple[float, float | None]) -> dict[str, CoveredCost]:
+    return {name: CoveredCost(time_s, energy_j) for name, (time_s, energy_j) in times_and_energies.items()}
 
 
 def known_cost(
@@ -151,7 +151,7 @@ def test_costs_are_as_measured_and_else_estimated() -> None:
     assert found["ReLU"].time_s == found["ReLU"].measured_time_s == pytest.approx(0.003, rel=0.01)
     assert found["ReLU"].energy_j == pytest.approx(0.9, rel=0.02)
     assert total(found.values()).doubtful_ratio == 0.0
-    assert found["GELU"] == OperatorCost(pytest.approx(2 * 2e-3 + 5e-4), pytest.approx(2.0), 0.0)
+    assert found["GELU"] == CoveredCost(pytest.approx(2 * 2e-3 + 5e-4), pytest.approx(2.0), 0.0)
     assert total(found.values()).measured_ratio == pytest.approx(0.003 / 0.0075, rel=0.01)
     (known,) = known_costs(counts.counts, measurements, SIMULATED_CONDITIONS)
     assert (known.count.memory_bytes, known.time_s) == (100, row.measurement.time_s)
@@ -170,7 +170,7 @@ def test_without_one_energy_no_share_of_energy_is_reported() -> None:
     model = CostModel(Rates(0.0, 1e-5, 0.0), None)
     counts = counts_of(OperatorCount(operator("ReLU"), 1, 0, 100))
     found = costs_of(sum_operators(counts, Measurements([]), SIMULATED_CONDITIONS), model)
-    assert share_of(found, ["ReLU"]) == CostShare(1.0, None)
+    assert share_of(found, ["ReLU"]) == CoveredShare(1.0, None)
     assert share_of(found, ["ReLU"]).reaches(0.99)
 
 
@@ -201,12 +201,12 @@ def test_over_all_models_shares_are_means() -> None:
     other = costs(Conv2d=(1.0, 1.0), roll=(1.0, 1.0))
     found = {one.operator: one.share for one in over_all([MODEL, other], ["Conv2d"])}
     assert list(found) == ["add", "roll", "ReLU", "view"]
-    assert found["roll"] == CostShare(0.25, 0.25)
-    assert found["add"] == CostShare(0.05, 0.25)
+    assert found["roll"] == CoveredShare(0.25, 0.25)
+    assert found["add"] == CoveredShare(0.05, 0.25)
     # Those of energy are over the models that have one.
     one, without = costs(Conv2d=(0.95, 0.2), add=(0.05, 0.8)), costs(Conv2d=(0.5, None), add=(0.5, None))
     (addition,) = over_all([one, without], ["Conv2d"])
-    assert addition.share == CostShare(pytest.approx(0.275), pytest.approx(0.8))
+    assert addition.share == CoveredShare(pytest.approx(0.275), pytest.approx(0.8))
 
 
 # The smallest whitelist

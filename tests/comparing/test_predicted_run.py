@@ -13,15 +13,16 @@ from opcost.comparing.ranking import Differences, SumErrors
 from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.prediction.fitted import Forest, Scaling
 from opcost.prediction.learned_costs import (
     ENERGY,
     POWER,
     SMALL_CALLS_ERROR,
     TIME,
     Deviations,
+    Forest,
     Function,
     LearnedCosts,
+    Scaling,
     Surroundings,
 )
 from opcost.prediction.samples import Boards, Card

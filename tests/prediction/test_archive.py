@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from opcost.learners import grown
-from opcost.prediction.fitted import Smooth
-from opcost.prediction.learned_costs import Function, from_bytes, signed, to_bytes
+from opcost.prediction.learned_costs import Function, Smooth, from_bytes, signed, to_bytes
 
 
 def test_a_function_predicts_the_same_after_reading() -> None:

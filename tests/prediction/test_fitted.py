@@ -11,7 +11,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
 
 from opcost.learners import FEATURE_RATIO, grown
-from opcost.prediction.fitted import LENGTH, NOISE, Forest, Scaling, Smooth, squared_distances
+from opcost.prediction.learned_costs import LENGTH, NOISE, Forest, Scaling, Smooth, squared_distances
 
 FITS = {"trees": lambda features, targets: grown(features, targets, 30), "smooth": Smooth.of}
 
@@ -63,7 +63,7 @@ def test_distances_are_those_of_each_pair_whatever_the_blocks(rows: int, others:
     left, right = random.normal(size=(rows, features)), random.normal(size=(others, features))
     expected = ((left[:, np.newaxis] - right) ** 2).sum(axis=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opcost.prediction.fitted.PRODUCTS_ON_ONE_THREAD", 60)
+        patch.setattr("opcost.prediction.learned_costs.PRODUCTS_ON_ONE_THREAD", 60)
         assert squared_distances(left, right) == pytest.approx(expected)
 
 

@@ -11,7 +11,6 @@ from opcost.learners import folds_of, learned_from
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import NORMAL_DATA
-from opcost.prediction.fitted import Forest
 from opcost.prediction.learned_costs import (
     COVERAGE,
     ENERGY,
@@ -20,6 +19,7 @@ from opcost.prediction.learned_costs import (
     TIME,
     UNKNOWN_HALF_WIDTH,
     Deviations,
+    Forest,
     HeldOut,
     LearnedCosts,
     ModelCalls,

@@ -22,7 +22,7 @@ from test_tables import COMPARED
 from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.comparing.conditions_side_by_side import SideBySide
 from opcost.comparing.corrections import Corrections
-from opcost.comparing.coverage import Addition, CostShare
+from opcost.comparing.coverage import Addition, CoveredShare
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
 from opcost.measuring.record import ComparisonRow, MeasurementRow
@@ -57,7 +57,7 @@ from opcost.stages.holdings import holdings as find_holdings
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport, UnitReport
 from opcost.stages.model_layers import find_layers
 from opcost.stages.predict import Prediction
-from opcost.stages.profile import KnownCost, ModelProfile, OperatorLine, Profile
+from opcost.stages.profile import CostOnDevice, ModelProfile, Profile, ProfiledOperator
 from opcost.stages.sample_operators import DrawnKind, SampleReport
 from opcost.stages.show import Choice, ShowReport
 from opcost.stages.show import show as show_models
@@ -262,7 +262,7 @@ def qualification() -> None:
 
 def advice() -> None:
     additions = tuple(
-        Addition(name, CostShare(0.03, 0.02))
+        Addition(name, CoveredShare(0.03, 0.02))
         for name in ("scaled_dot_product_attention", "LayerNorm", "GELU", "pad", "Permute")
     )
     models = (
@@ -370,13 +370,15 @@ def holdings() -> None:
     print_holdings([usual, eager, replace(eager, conditions=limited, partial=partial, expected_s=123456.0)])
 
 
-def lines_of_operators(*, has_rows: bool) -> tuple[OperatorLine, ...]:
+def lines_of_operators(*, has_rows: bool) -> tuple[ProfiledOperator, ...]:
     """Operators with short and long texts, the last one without a row."""
     convolution = "in_channels=64, out_channels=128, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), bias=False"
     lines = (
-        OperatorLine("torch.nn.Conv2d", convolution, "float32[32, 64, 56, 56]", "eval", 4, 29_600_000_000, 206_100_000),
-        OperatorLine("torch.nn.ReLU", "", "bfloat16[32, 64, 112, 112]:channels_last", "eval", 17, 0, 590_900_000),
-        OperatorLine(
+        ProfiledOperator(
+            "torch.nn.Conv2d", convolution, "float32[32, 64, 56, 56]", "eval", 4, 29_600_000_000, 206_100_000
+        ),
+        ProfiledOperator("torch.nn.ReLU", "", "bfloat16[32, 64, 112, 112]:channels_last", "eval", 17, 0, 590_900_000),
+        ProfiledOperator(
             "torch.Tensor.add_", "", "float32[32, 64, 56, 56], float32[32, 64, 56, 56]", None, 2, 0, 154_100_000
         ),
     )
@@ -401,9 +403,11 @@ def profiles() -> None:
 
 
 def profiles_without_measuring() -> None:
-    cpu = KnownCost(CPU, 1.0, 0.4561, None, None, None, None, None)
-    gpu = KnownCost(GPU, 0.94, 4.9e-3, 2.9, 3.1e-4, 0.12, None, None)
-    whole = KnownCost(replace(GPU, device_product="NVIDIA H100 80GB HBM3"), 1.0, 4.9e-3, 2.9, None, None, 5.1e-3, 3.1)
+    cpu = CostOnDevice(CPU, 1.0, 0.4561, None, None, None, None, None)
+    gpu = CostOnDevice(GPU, 0.94, 4.9e-3, 2.9, 3.1e-4, 0.12, None, None)
+    whole = CostOnDevice(
+        replace(GPU, device_product="NVIDIA H100 80GB HBM3"), 1.0, 4.9e-3, 2.9, None, None, 5.1e-3, 3.1
+    )
     known = replace(model_profile(LONG, has_rows=False), known=(whole, gpu, cpu))
     models = (known, model_profile(SHORT, has_rows=False))
     print_profile(Profile(PROFILE_REQUEST, ROOT, models), ("shufflenet_v2_x0_5", "--precision", "bf16"), top=2)

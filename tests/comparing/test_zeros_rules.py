@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opcost.comparing.predicted_run import RULES, Effect, with_usual_zeros
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import META, OperatorTuple, TensorSpec
 from opcost.operators.values import InputStatistics
-from opcost.operators.zeros_rules import RULES, Effect, with_usual_zeros
 
 SHAPE, HALF = (2, 8, 6, 6), (2, 8, 3, 3)
 
