@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from opcost.measuring.conditions import Conditions
     from opcost.stages.info import DeviceInfo, Info
     from opcost.stages.make_configs import ConfigReport
-    from opcost.stages.profile import ModelProfile, OperatorLine
+    from opcost.stages.profile import ModelProfile, ProfiledOperator
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -436,7 +436,7 @@ def print_info(info: Info) -> None:
     print_commands([(step.command, step.purpose) for step in info.next_steps])
 
 
-def short_texts(one: OperatorCost | OperatorLine | OperatorSides) -> tuple[str, str]:
+def short_texts(one: OperatorCost | ProfiledOperator | OperatorSides) -> tuple[str, str]:
     """Return an operator and its inputs in short form."""
     operator = parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
     return short_form(operator), short_inputs(operator)

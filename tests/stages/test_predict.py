@@ -115,7 +115,7 @@ def test_another_batch_of_a_measured_model_is_between_its_batch_and_in_proportio
 ) -> None:
     whole = predicted(request_of, cache, "resnet50").run
     half = predicted(request_of, cache, "resnet50", batch=16)
-    assert (half.units, half.name) == (Units(16), "resnet50_16x3x224x224")
+    assert (half.result.units, half.result.name) == (Units(16), "resnet50_16x3x224x224")
     assert half.run.measured_time_ratio == 0
     assert 0.4 * whole.time_s.value < half.run.time_s.value < 0.7 * whole.time_s.value
     # The models that are learned from are of four families.
