@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -61,18 +61,6 @@ from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value, tensors_within
 from opcost.units import gigaflop, percent, some_of
 
-OUTSIDE = "%s: %s of its FLOPs or bytes are in no tuple, so that sums and predictions lack them: %s"
-
-CHANGING_WORK = (
-    "%s: its work changes from call to call, as with a random depth; counted is its first call, and no loop measures "
-    "it, only its operators; let each call do the same work"
-)
-
-OBSERVED_WORK = (
-    "%s: it does other work while it is observed (%s, else %s), as where it asks for modes of torch; counted is the "
-    "observed work"
-)
-
 
 def capture(
     ready: ReadyModel,
@@ -93,7 +81,7 @@ def capture(
     DescriptionError: a call could not be described, which is a bug. CannotBuildError: the model switches autocast on or
     off, which no tuple describes.
     """
-    name = name or model_tuple.short_name
+    name, logger = name or model_tuple.short_name, logging.getLogger(__name__)
     ready, recorder = carrying(ready, partial(_recorded, composites=composites))
     first = ready.first
     # The set-up of a first run makes no difference from the second to the third.
@@ -101,10 +89,17 @@ def capture(
         if recorder.work != _recorded(ready, composites).work:
             put_back(first.state)
             recorder = _recorded(ready, composites)
-            logging.getLogger(__name__).warning(CHANGING_WORK, name)
+            text = (
+                "%s: its work changes from call to call, as with a random depth; counted is its first call, and no "
+                "loop measures it, only its operators; let each call do the same work"
+            )
+            logger.warning(text, name)
         elif recorder.work != (alone := _work_of_run(ready)):
-            flops = gigaflop(recorder.work.flop), gigaflop(alone.flop)
-            logging.getLogger(__name__).warning(OBSERVED_WORK, name, *flops)
+            text = (
+                "%s: it does other work while it is observed (%s, else %s), as where it asks for modes of torch; "
+                "counted is the observed work"
+            )
+            logger.warning(text, name, gigaflop(recorder.work.flop), gigaflop(alone.flop))
     if recorder.in_other_autocast:
         operator = recorder.in_other_autocast[0].operator
         raise CannotBuildError(f"{model_tuple.short_name} switches autocast itself, for {operator}")
@@ -127,8 +122,8 @@ def capture(
         modules=tuple(modules.values()),
     )
     if counts.missing_ratio is not None:
-        words = percent(counts.missing_ratio), some_of(counts.outside)
-        logging.getLogger(__name__).warning(OUTSIDE, name, *words)
+        text = "%s: %s of its FLOPs or bytes are in no tuple, so that sums and predictions lack them: %s"
+        logger.warning(text, name, percent(counts.missing_ratio), some_of(counts.outside))
     return counts
 
 
@@ -190,7 +185,8 @@ def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
         for result in tree_leaves(ready.run()):
             if isinstance(result, Coroutine):
                 result.close()
-            if isinstance(result, NOT_RUN):
+            # Results that compute when they are asked for something.
+            if isinstance(result, (Awaitable, Iterator, AsyncIterator, FunctionType, MethodType, partial)):
                 kind = type(result).__name__
                 raise CannotMeasureError(f"its forward returns a {kind}, of which nothing has run; return the results")
     return Work.of(costs)
@@ -208,10 +204,6 @@ def _no_lost_tangents() -> Iterator[None]:
 
     with patch.object(forward_ad, "make_dual", checked):
         yield
-
-
-NOT_RUN = (Awaitable, Iterator, AsyncIterator, FunctionType, MethodType, partial)
-"""Results that compute when they are asked for something."""
 
 
 def watch(
@@ -250,9 +242,6 @@ def _is_operator(module: nn.Module, composites: Collection[str]) -> bool:
     is_whole = not classes.isdisjoint(COMPOSITES) or next(module.children(), None) is None
     return (is_whole and can_be_rebuilt(module)) or not classes.isdisjoint(composites)
 
-
-Description: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], OperatorTuple]
-"""Returns the operator tuple of a call with these arguments."""
 
 NO_COST = total([])
 
@@ -302,10 +291,7 @@ class _Recorder(TorchFunctionMode):
         # Getters, such as of ``shape``, are none; of higher-order operators the operations of their functions are.
         if getattr(function, "__name__", "") == "__get__" or isinstance(function, HigherOrderOperator):
             return function(*args, **kwargs)
-        return self._run(self._description(function), function, args, kwargs)
-
-    def _description(self, function: Callable[..., Any]) -> Description:
-        return partial(function_tuple, function, fingerprint=self._fingerprint)
+        return self._run(function, function, args, kwargs)
 
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         self._fingerprint = ready.fingerprint
@@ -339,7 +325,7 @@ class _Recorder(TorchFunctionMode):
         if (is_own_thread and self._is_inside) or is_free(operation):
             return operation(*args, **kwargs)
         try:
-            call = self._call(self._description(function_of(operation)), args, kwargs)
+            call = self._call(function_of(operation), args, kwargs)
         except Exception:
             self.outside.add(operation.name())
             return operation(*args, **kwargs)
@@ -365,7 +351,7 @@ class _Recorder(TorchFunctionMode):
             try:
                 with seen():
                     if is_operator:
-                        return self._run(partial(module_tuple, module), forward, args, kwargs, module)
+                        return self._run(module, forward, args, kwargs)
                     result = forward(*args, **kwargs)
             finally:
                 self._path = before
@@ -449,42 +435,38 @@ class _Recorder(TorchFunctionMode):
         with self if is_needed else nullcontext():
             yield
 
-    def _run_operation(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._run(self._description(function_of(operation)), operation, args, kwargs)
-
-    def _call(self, description: Description, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
-        operator = description(args, kwargs)
+    def _call(self, named: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
+        """Describe a call of a module or of a function, after which its tuple is named."""
+        if isinstance(named, nn.Module):
+            operator = module_tuple(named, args, kwargs)
+        else:
+            operator = function_tuple(named, args, kwargs, self._fingerprint)
         if self._device == META:
             return _Call(operator)
         with _disable_current_modes():
             return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs))
 
     def _run(
-        self,
-        description: Description,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        module: nn.Module | None = None,
+        self, named: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call a function or a module, and count the call unless it is inside another operator's call."""
+        """Call a function or a module's forward, and count the call unless it is inside another operator's call."""
         is_within = self._is_inside or self._is_split
         if not is_within and any(map(dispatches_itself, map(type, tensors_of((args, kwargs))))):
             # The operations on the parts are the operators.
             return function(*args, **kwargs)
-        weights = () if module is None else (*module.parameters(), *module.buffers())
+        weights = (*named.parameters(), *named.buffers()) if isinstance(named, nn.Module) else ()
         if not is_within and (function in GRADIENTS or _is_transformed((args, kwargs, weights))):
             # Each operation is a call instead. Autograd runs those of a GPU in a thread that takes over the mode.
             self._is_split = True
             try:
-                with Operations(self._run_operation):
+                with Operations(lambda operation, *given: self._run(function_of(operation), operation, *given)):
                     return function(*args, **kwargs)
             finally:
                 self._is_split = False
         if self._is_inside:
             return function(*args, **kwargs)
         try:
-            call = self._call(description, args, kwargs)
+            call = self._call(named, args, kwargs)
         except Exception as error:
             # It is stored, because the model might catch it.
             self._bugs.append(error)

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from unittest.mock import patch
 import torch
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from opcost.operators.counts import OperationWithoutFormula
@@ -55,9 +55,6 @@ BACKENDS = {"cpu": ("CPU",), "cuda": ("CUDA",), META: ("CPU", "CUDA")}
 
 NAMESPACES = frozenset({"aten", "prims", "torchvision"})
 """The namespaces of the operations in these lists. An operation of the same name in another may do anything."""
-
-WITHOUT_WORK = frozenset({"profiler"})
-"""The namespaces of operations that compute nothing on a device."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +128,12 @@ class CostCounter(Operations):
 def run_parts(operator: HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the parts of a higher-order operator in eager mode; some implementations assert that no mode is active."""
     key = torch._C.DispatchKey.CompositeExplicitAutograd
-    module = vars(sys.modules[operator.py_kernels[key].__module__]) if key in operator.py_kernels else {}
+    module = sys.modules[operator.py_kernels[key].__module__] if key in operator.py_kernels else None
     asks, thread = "_get_current_dispatch_mode", threading.get_ident()
-    ask = module.get(asks)
-
-    def unless_here() -> Any:
-        return None if ask is None or threading.get_ident() == thread else ask()
-
-    with patch.dict(module, {asks: unless_here}) if ask is not None else nullcontext():
+    ask: Callable[[], Any] | None = getattr(module, asks, None)
+    if ask is None:
+        return operator.dispatch(key, *args, **kwargs)
+    with patch.object(module, asks, lambda: None if threading.get_ident() == thread else ask()):
         return operator.dispatch(key, *args, **kwargs)
 
 
@@ -167,14 +162,13 @@ def _samples(values: Any) -> Iterator[Any]:
         yield values
         return
 
-    def sample_of(value: Any, place: int) -> Any:
-        if not isinstance(value, torch.Tensor) or not value.is_nested:
-            return value
-        return torch.empty(1, *value._nested_tensor_size()[place].tolist(), dtype=value.dtype, device=META)
+    def sample_of(value: torch.Tensor, place: int) -> torch.Tensor:
+        sizes = value._nested_tensor_size()[place].tolist() if value.is_nested else []
+        return torch.empty(1, *sizes, dtype=value.dtype, device=META) if value.is_nested else value
 
     with _disable_current_modes():
         for place in range(nested.size(0)):
-            yield tree_map(partial(sample_of, place=place), values)
+            yield tree_map_only(torch.Tensor, partial(sample_of, place=place), values)
 
 
 def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
@@ -243,7 +237,7 @@ def unfused() -> AbstractContextManager[None]:
 
 def is_free(func: Any) -> bool:
     """Return whether an operation only makes a view, allocates memory, or notes something for a profiler."""
-    if func.namespace in WITHOUT_WORK or torch.Tag.inplace_view in func.tags:
+    if func.namespace == "profiler" or torch.Tag.inplace_view in func.tags:
         return True
     declared = (value.alias_info for value in func._schema.returns)
     is_view = any(alias is not None and not alias.is_write for alias in declared)

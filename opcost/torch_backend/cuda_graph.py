@@ -69,10 +69,8 @@ each wait takes 50 us (H100, ``docs/log/sums.md``)."""
 T = TypeVar("T")
 
 
-# Modes of ``torch.cuda.set_sync_debug_mode``: a synchronisation with the device is allowed, or raises an error.
-ALLOW_SYNCHRONISATION = 0
-
-RAISE_ON_SYNCHRONISATION = 2
+ALLOW_SYNCHRONISATION, RAISE_ON_SYNCHRONISATION = 0, 2
+"""Modes of ``torch.cuda.set_sync_debug_mode``."""
 
 
 class CaptureRefusal(Exception):  # noqa: N818 (nothing is wrong: the call is made in a loop instead)

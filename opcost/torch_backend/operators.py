@@ -47,10 +47,12 @@ from opcost.torch_backend.values import Integers, is_dense, plain_value, public_
 TRUSTED_PACKAGES = ("torch", "torchvision")
 """The only packages, besides ``WHOLE_CHAINS``, from which classes are imported by name, because importing runs code."""
 
-WINDOWS = frozenset(f"torch.{name}_window" for name in ("bartlett", "blackman", "hamming", "hann", "kaiser"))
-
-FACTORIES = WINDOWS | frozenset(
-    [f"torch.{name}" for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()]
+FACTORIES = frozenset(
+    [f"torch.{name}_window" for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")]
+    + [
+        f"torch.{name}"
+        for name in "arange empty eye full linspace ones rand randint randn randperm tensor zeros".split()
+    ]
     + [f"torch.{name}" for name in "empty_strided logspace range scalar_tensor tril_indices triu_indices".split()]
     + [f"torch.Tensor.new_{name}" for name in "empty full ones tensor zeros".split()]
 )
@@ -65,17 +67,12 @@ UNLISTED = frozenset(
 )
 """Other functions on tensors that torch lists so."""
 
-LONGEST_LIST_AS_TUPLE = 31
-"""Elements of a list that torch may take as a tuple of indices (``treatSequenceAsTuple`` in
-``torch/csrc/autograd/python_variable_indexing.cpp``)."""
-
 OF_LENGTHS = frozenset(
     "_pack_padded_sequence _pad_packed_sequence lstm gru rnn_tanh rnn_relu quantized_lstm quantized_gru".split()
 )
 """Functions whose second argument may have the lengths of sequences, or the number of sequences at each step."""
 
 SIZE_DTYPES = (torch.int64, torch.int32)
-SIZE_KEYWORDS = frozenset({"size", "output_size"})
 
 QUANTIZED = "quantized"
 OPERATION_NAMESPACES = ("aten", "torchvision", QUANTIZED)
@@ -84,16 +81,6 @@ NAMESPACES_OF_TORCH = frozenset(
     "fsdp image inductor mempool onnx onnx_symbolic prim prims quantized rngprims streams symm_mem".split()
 )
 """Other namespaces of operations that torch and torchvision register themselves. None is an operator of a model."""
-
-PRODUCTS = ("matmul", "__matmul__", "__rmatmul__")
-MATRIX_DIMENSIONS = 2
-
-# Types of arguments in schemas of operations. Texts may name a file.
-TEXT_TYPES = ("str", "Optional[str]", "List[str]")
-TENSOR_TYPES = ("Tensor", "Optional[Tensor]", "List[Tensor]")
-
-ALIASES = {"torch.spmm": "torch.mm"}
-"""Better known names of functions, by the name under which torch lists them."""
 
 SIZE_PARAMETERS = frozenset({"kernel_size", "stride", "padding", "dilation", "output_padding", "output_size"})
 """Parameters that modules keep as given, 3 or (3, 3). One size for all dimensions is stored as a number."""
@@ -281,15 +268,15 @@ def _folding_weight(function: str, args: tuple[Any, ...]) -> Iterator[tuple[str,
     and copies for it, where it would run a product for each sample (``should_fold`` in
     ``aten/src/ATen/native/LinearAlgebra.cpp``). Where it folds anyway, the tuple is that of any matrix.
     """
-    is_product = function.rpartition(".")[2] in PRODUCTS and len(args) > 1
+    is_product = function.rpartition(".")[2] in ("matmul", "__matmul__", "__rmatmul__") and len(args) > 1
     if not is_product or not all(isinstance(value, torch.Tensor) for value in args[:2]):
         return
     place = 0 if args[0].dim() < args[1].dim() else 1
-    small, large = args[place], args[1].mT if place == 0 and args[1].dim() >= MATRIX_DIMENSIONS else args[1 - place]
-    if small.requires_grad and small.dim() <= MATRIX_DIMENSIONS < large.dim():
-        batch = range(large.dim() - MATRIX_DIMENSIONS)
+    small, large = args[place], args[1].mT if place == 0 and args[1].dim() >= 2 else args[1 - place]
+    if small.requires_grad and small.dim() <= 2 < large.dim():
+        batch = range(large.dim() - 2)
         is_foldable = all(large.stride(i) == large.stride(i + 1) * large.shape[i + 1] for i in batch)
-        if args[0].dim() == MATRIX_DIMENSIONS or not is_foldable:
+        if args[0].dim() == 2 or not is_foldable:
             yield REQUIRES_GRAD, place
 
 
@@ -299,8 +286,9 @@ def _with_index(function: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return args
     first, index, *others = args
     is_of_numbers = all(isinstance(item, (bool, int, numpy.generic)) for item in index)
-    # torch takes a short list that holds more than numbers as the tuple of its elements.
-    is_tuple = len(index) <= LONGEST_LIST_AS_TUPLE and not is_of_numbers
+    # torch takes a list of up to 31 elements that holds more than numbers as a tuple (``treatSequenceAsTuple`` in
+    # ``torch/csrc/autograd/python_variable_indexing.cpp``).
+    is_tuple = len(index) <= 31 and not is_of_numbers
     return args if is_tuple else (first, (index,), *others)
 
 
@@ -323,7 +311,7 @@ def with_numbers(
     if short_name in INDEX_FUNCTIONS:
         return args, kwargs
     is_factory = function in FACTORIES and function not in OF_TENSORS
-    numbers = {key: _number(value, is_factory or key in SIZE_KEYWORDS) for key, value in kwargs.items()}
+    numbers = {key: _number(value, is_factory or key in ("size", "output_size")) for key, value in kwargs.items()}
     return tuple(_number(value, is_factory) for value in args), numbers
 
 
@@ -391,10 +379,11 @@ def takes_tensor(function: Any) -> bool:
     overloads, harmless = _overloads(function), []
     for one in overloads:
         types = [str(argument.type) for argument in one._schema.arguments]
-        is_admitted = one.namespace in OPERATION_NAMESPACES or (is_custom(one) and not {*types} & {*TEXT_TYPES})
+        takes_text = not {*types}.isdisjoint(("str", "Optional[str]", "List[str]"))
+        is_admitted = one.namespace in OPERATION_NAMESPACES or (is_custom(one) and not takes_text)
         # Packed weights may come first, in a namespace where nothing takes a text.
-        takes = bool(types) and (types[0] in TENSOR_TYPES or one.namespace == QUANTIZED)
-        harmless.append(is_admitted and takes)
+        is_first = types[:1] in (["Tensor"], ["Optional[Tensor]"], ["List[Tensor]"])
+        harmless.append(is_admitted and (is_first or (bool(types) and one.namespace == QUANTIZED)))
     # Arguments choose the overload, so each of a user's must be harmless.
     return all(harmless) if any(map(is_custom, overloads)) else any(harmless)
 
@@ -502,9 +491,10 @@ def function_name(function: Callable[..., Any]) -> str:
         return f"torch.ops.{function}".removesuffix(".default")
     if is_operation(function):
         return f"torch.ops.{function}"
-    listed: str | None = ALIASES.get(resolve_name(function), resolve_name(function))
+    listed: str | None = resolve_name(function)
     if listed is not None:
-        return listed
+        # The better known name.
+        return "torch.mm" if listed == "torch.spmm" else listed
     name = getattr(function, "__name__", "")
     is_own = any(getattr(namespace, name, None) is function for namespace in (torch, torch._C._nn))
     operation = getattr(torch.ops.aten, name, None) if is_own and inspect.isbuiltin(function) else None

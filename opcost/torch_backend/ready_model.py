@@ -39,6 +39,7 @@ from opcost.operators.tuples import (
     storage_form,
 )
 from opcost.torch_backend.cost_counter import Work, tensors_of
+from opcost.torch_backend.meta_device import CHANNELS_LAST
 from opcost.torch_backend.passes import gradients_allowed
 from opcost.torch_backend.run_state import (
     MOST_LIGHT_BYTES,
@@ -219,9 +220,6 @@ def device_of(ready: ReadyModel) -> str:
 
 # The dtype and memory format in which a module stores its weights. Buffers count as weights, as in frozen norms.
 
-CHANNELS_LAST_FORMATS = {4: "channels_last", 5: "channels_last_3d"}
-"""torch's names of the memory format, by the number of dimensions."""
-
 
 def weight_dtype(module: nn.Module) -> torch.dtype:
     """Return the dtype of a module's real or complex weights, float32 if it has none."""
@@ -255,9 +253,8 @@ def store_weights(module: nn.Module, dtype: torch.dtype, is_channels_last: bool)
         module = module._apply(lambda weight: weight.to(dtype) if weight.is_floating_point() else weight)
     if is_channels_last:
         for weight in _weights(module):
-            if weight.dim() in CHANNELS_LAST_FORMATS:
-                memory_format = getattr(torch, CHANNELS_LAST_FORMATS[weight.dim()])
-                weight.data = weight.data.to(memory_format=memory_format)
+            if weight.dim() in CHANNELS_LAST:
+                weight.data = weight.data.to(memory_format=CHANNELS_LAST[weight.dim()])
     return module
 
 
@@ -272,8 +269,8 @@ def tensor_stored_like(tensor: torch.Tensor, operator: OperatorTuple) -> torch.T
     dtype, is_channels_last = storage_form(operator)
     if tensor.dtype == torch.float32:
         tensor = tensor.to(getattr(torch, dtype))
-    if is_channels_last and tensor.dim() in CHANNELS_LAST_FORMATS:
-        tensor = tensor.to(memory_format=getattr(torch, CHANNELS_LAST_FORMATS[tensor.dim()]))
+    if is_channels_last and tensor.dim() in CHANNELS_LAST:
+        tensor = tensor.to(memory_format=CHANNELS_LAST[tensor.dim()])
     return tensor
 
 
@@ -289,7 +286,7 @@ def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
         known = tuple(precisions[dtype] for dtype in found)
         raise CannotBuildError(text, KeyRemedy("precision", known, f"return a model in {FLOAT32}"))
     tensors = [*_weights(ready.model), *ready.tensors]
-    if is_channels_last and not any(tensor.dim() in CHANNELS_LAST_FORMATS for tensor in tensors):
+    if is_channels_last and not any(tensor.dim() in CHANNELS_LAST for tensor in tensors):
         text = f"{name} has no weights and no inputs of 4 or 5 dimensions, which channels_last is for"
         raise CannotBuildError(text, KeyRemedy("memory_format"))
 

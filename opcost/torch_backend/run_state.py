@@ -111,7 +111,8 @@ def _contents(name: str, container: Any) -> Part:
             both = kept.keys() & container.keys()
             changed = {key for key in both if not _is_same(kept[key], container[key])}
             return changed.union(kept.keys() ^ container.keys())
-        is_same = bool(kept == container) if isinstance(kept, set) else _are_same(kept, container)
+        is_same = len(kept) == len(container) and all(map(_is_same, kept, container))
+        is_same = kept == container if isinstance(kept, set) else is_same
         return UNCHANGED if is_same else None
 
     def put_back(keys: Keys) -> None:
@@ -126,10 +127,6 @@ def _contents(name: str, container: Any) -> Part:
                 container.pop(key, None)
 
     return Part(name, changes, put_back)
-
-
-def _are_same(these: Collection[Any], others: Collection[Any]) -> bool:
-    return len(these) == len(others) and all(map(_is_same, these, others))
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, suppress
@@ -28,9 +29,11 @@ from opcost.operators.tuples import (
 CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
 """Types of values that are stored by name, which is the same in every version of torch."""
 
+IMAGE_LIST = "torchvision.models.detection.image_list.ImageList"
+
 STRUCTURES: Mapping[str, tuple[str, ...]] = {
     "slice": ("start", "stop", "step"),
-    "torchvision.models.detection.image_list.ImageList": ("tensors", "image_sizes"),
+    IMAGE_LIST: ("tensors", "image_sizes"),
     "torch.nn.utils.rnn.PackedSequence": ("data", "batch_sizes", "sorted_indices", "unsorted_indices"),
 }
 """Attributes of plain objects by the qualified name of their class, in the order of the constructor's arguments."""
@@ -96,8 +99,6 @@ def _state(value: Any) -> Any:
         return Integers.of(value)
     return value.half() if value.dim() > 1 else value
 
-
-CHANNEL_SCHEMES = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
 
 SCALARS: tuple[type[bool | int | float | str], ...] = (bool, int, float, str)
 DEVICE = "device"
@@ -256,16 +257,11 @@ def _plain_tensor(tensor: torch.Tensor, identities: dict[int, int]) -> PlainValu
         return Structure(NESTED, tuple((str(key), _tensor_spec(sample, key)) for key, sample in samples))
     spec = _tensor_spec(tensor, identity)
     with _disable_current_modes() if tensor.is_quantized else nullcontext():
-        if not tensor.is_quantized or tensor.qscheme() not in CHANNEL_SCHEMES:
+        schemes = (torch.per_channel_affine, torch.per_channel_affine_float_qparams)
+        if not tensor.is_quantized or tensor.qscheme() not in schemes:
             return spec
         parts = ("values", spec), ("axis", tensor.q_per_channel_axis()), ("scheme", str(tensor.qscheme()))
     return Structure(public_name(ByChannel), parts)
-
-
-def _image_list(**parts: Any) -> Any:
-    from torchvision.models.detection.image_list import ImageList
-
-    return ImageList(**parts)
 
 
 def _packed_sequence(data: torch.Tensor, batch_sizes: torch.Tensor, **indices: torch.Tensor | None) -> PackedSequence:
@@ -296,7 +292,7 @@ BUILDERS: Mapping[str, Callable[..., Any]] = {
     "dict": dict,
     NESTED: lambda **samples: torch.nested.nested_tensor(list(samples.values())),
     "slice": lambda **parts: slice(*parts.values()),
-    "torchvision.models.detection.image_list.ImageList": _image_list,
+    IMAGE_LIST: lambda **parts: importlib.import_module("torchvision.models.detection.image_list").ImageList(**parts),
     public_name(Integers): torch.tensor,
     public_name(PackedSequence): _packed_sequence,
     public_name(ByChannel): _quantised_by_channel,

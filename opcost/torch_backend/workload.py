@@ -343,11 +343,6 @@ def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
     except CaptureRefusal:
         cycle_s = _time_s(calls.cycle, PROBE_CALLS, device)
     cycles, pause_s = cycles_and_pause(cycle_s, duty_cycle)
-    return with_pauses_of(replace(calls, flags=(*calls.flags, Flag.DUTY_CYCLE)), device, cycles, pause_s)
-
-
-def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Calls:
-    """Return calls on a GPU with a pause of ``pause_s`` after every ``cycles`` cycles."""
     clock_hz = PROBE_CLOCKS / _time_s(partial(_pause, PROBE_CLOCKS, device), 1, device)
     pause = partial(_pause, max(round(pause_s * clock_hz), 1), device)
 
@@ -362,7 +357,7 @@ def with_pauses_of(calls: Calls, device: str, cycles: int, pause_s: float) -> Ca
     return Calls(
         cycle=paused(calls.cycle),
         period=calls.period * cycles,
-        flags=calls.flags,
+        flags=(*calls.flags, Flag.DUTY_CYCLE),
         notes=calls.notes,
         overhead=pause if calls.overhead is None else paused(calls.overhead),
         overhead_only_waits=calls.overhead is None,
