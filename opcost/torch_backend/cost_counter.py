@@ -2,7 +2,7 @@
 
 FLOPs are those of matrix products, convolutions and attention, a multiply-add counted as two, by torch's formulas
 (``torch.utils.flop_counter``) and those of ``formulas``. Bytes are each distinct input tensor once and each output
-once, of every operation that is neither a view nor an allocation. Of some only a part is read (``INDEXING``).
+once, of every operation that is neither a view nor an allocation. Of some only a part is read (``formulas.READ``).
 """
 
 from __future__ import annotations
@@ -30,23 +30,20 @@ from opcost.torch_backend.formulas import (
     ASKED_FOR_FORM,
     COMBINING,
     COMPLEX_FACTOR,
-    FOR_EACH,
     FORMULAS,
-    INDEXING,
-    ON_COMPLEX_NUMBERS,
     READ,
     RESULT,
     WITHOUT_PRODUCTS,
     WRITTEN,
+    table_of,
 )
 from opcost.torch_backend.meta_device import RECURRENT, fused_attention, is_fused_attention, recurrent
-from opcost.torch_backend.values import is_dense, packed_tensors, stored_parts
+from opcost.torch_backend.values import arguments_by_name, is_dense, packed_tensors, stored_parts
 
 ALLOCATIONS = frozenset(
-    {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "set_"}
-    | {"detach", "detach_", "alias", "as_strided_", "lift_fresh", "_unsafe_view", "_reshape_alias", "unsafe_split"}
-    | {"unsafe_chunk", "unsafe_split_with_sizes", "_local_scalar_dense", "is_same_size", "_efficientzerotensor"}
-    | {"_has_same_storage_numel"}
+    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ set_ detach detach_ alias "
+    "as_strided_ lift_fresh _unsafe_view _reshape_alias unsafe_split unsafe_chunk unsafe_split_with_sizes "
+    "_local_scalar_dense is_same_size _efficientzerotensor _has_same_storage_numel".split()
 )
 """Operations that compute nothing although their schema does not declare them as views."""
 
@@ -185,12 +182,11 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         named = [(one, kwargs[one.name]) for one in declared if one.name in kwargs]
         outputs += tensors_of([value for one, value in (*zip(declared, args, strict=False), *named) if one.is_write])
     name = _name_in_lists(func)
-    if name not in INDEXING:
+    if name not in READ.keys() | WRITTEN.keys():
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
     given = {**arguments_by_name(func, args, kwargs), RESULT: result}
     argument, touched = READ[name] if name in READ else ("self", WRITTEN[name])
-    # Of packed weights it is the first tensor.
-    table = given[argument][0] if isinstance(given[argument], list) else given[argument]
+    table = table_of(given[argument])
     part: int = min(tensor_bytes(table), touched(given) * table.element_size())
     others = sum(tensor_bytes(tensor) for key, tensor in distinct.items() if key != id(table))
     if name in READ:
@@ -263,7 +259,8 @@ def is_known(func: Any) -> bool:
     if named is not None and torch.Tag.pointwise in getattr(named, named.overloads()[0]).tags:
         return True
     name = _name_in_lists(func)
-    return name in WITHOUT_PRODUCTS or name.startswith(FOR_EACH)
+    # One that is in place does as the other; ``_foreach_`` runs an elementwise one on each tensor of a list.
+    return not {name, name.removesuffix("_")}.isdisjoint(WITHOUT_PRODUCTS) or name.startswith("_foreach_")
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
@@ -290,18 +287,13 @@ def _flop(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
     if not has_formula(func):
         return 0
     is_complex = any(tensor.is_complex() for tensor in tensors_of((args, kwargs)))
-    name, factor = _name_in_lists(func), COMPLEX_FACTOR if is_complex else 1
+    name = _name_in_lists(func)
+    # Formulas of Fourier transforms are those of complex numbers already.
+    factor = COMPLEX_FACTOR if is_complex and not name.startswith("_fft_") else 1
     if name not in FORMULAS:
         return int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)) * factor
     flop = FORMULAS[name]({**arguments_by_name(func, args, kwargs), RESULT: result})
-    return None if math.isnan(flop) else round(flop * (1 if name in ON_COMPLEX_NUMBERS else factor))
-
-
-def arguments_by_name(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operation by their names in its schema, with the defaults of those not given."""
-    arguments = func._schema.arguments
-    defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}
-    return {**defaults, **dict(zip((one.name for one in arguments), args, strict=False)), **kwargs}
+    return None if math.isnan(flop) else round(flop * factor)
 
 
 def operations_of(costs: Iterable[OperationCost]) -> tuple[tuple[str, int], ...]:

@@ -157,11 +157,11 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     return captured
 
 
-def capture_once(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
-    """Capture one cycle of calls that a graph has captured before, on its stream."""
+def capture_again(call: Call, calls: int, stream: torch.cuda.Stream) -> CapturedCalls:
+    """Capture calls that have been made before, on a stream."""
     with torch.cuda.stream(stream), inference():
-        graph = _in_cleared_memory(lambda recorder: recorder.captured(calls.cycle, 1), stream)
-    return CapturedCalls((graph,), 1, stream, (calls.cycle,))
+        graph = _in_cleared_memory(partial(GraphRecorder.captured, call=call, calls=calls), stream)
+    return CapturedCalls((graph,), calls, stream, (call,))
 
 
 def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
@@ -216,8 +216,7 @@ def time_in_graph_s(call: Call, calls: int, device: str) -> float:
 
 
 def _replayed_s(call: Call, calls: int, stream: torch.cuda.Stream) -> float:
-    graph = _in_cleared_memory(lambda recorder: recorder.captured(call, calls), stream)
-    probe = CapturedCalls((graph,), calls, stream, (call,))
+    probe = capture_again(call, calls, stream)
     probe.replay(1)
     return device_time_s(partial(probe.replay, PROBE_REPLAYS), stream) / PROBE_REPLAYS
 

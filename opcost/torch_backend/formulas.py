@@ -11,8 +11,8 @@ Sources:
 * Eigenvalues and singular values: Golub and Van Loan, Matrix Computations, 4th edition, sections 7.5, 8.3 and 8.6.
   These algorithms iterate, so the counts are typical ones.
 
-Bytes are those of whole tensors, except for operations in ``INDEXING`` and ``ASKED_FOR_FORM``: of a table they read and
-write the elements that indices name, and nothing if only the form of a tensor is needed.
+Bytes are those of whole tensors, except for operations in ``READ``, ``WRITTEN`` and ``ASKED_FOR_FORM``: of a table they
+read and write the elements that indices name, and nothing if only the form of a tensor is needed.
 """
 
 from __future__ import annotations
@@ -58,6 +58,11 @@ def _numel(tensor: Any) -> int:
     return math.prod(_shape(tensor))
 
 
+def table_of(weights: Any) -> Any:
+    """Return weights, or the first tensor of packed ones."""
+    return weights[0] if isinstance(weights, list) else weights
+
+
 # Products
 
 
@@ -99,12 +104,9 @@ def _attention_by_position(query_ends: str, key_ends: str) -> Formula:
     return flop
 
 
-def _vector(matrix: str) -> Formula:
-    return lambda given: 2 * _numel(given[matrix])
-
-
-def _matrices(left: str, right: str) -> Formula:
-    return lambda given: 2 * _numel(given[left]) * _shape(given[right])[-1]
+def _product(left: str, right: str | None = None) -> Formula:
+    """FLOPs of a product of matrices, or of one with a vector."""
+    return lambda given: 2 * _numel(given[left]) * (1 if right is None else _shape(given[right])[-1])
 
 
 def _affine_grid(given: Given) -> float:
@@ -173,28 +175,24 @@ def _packed_product(rows: str, *weights: str) -> Formula:
     return flop
 
 
-def _packed_convolution(places: str) -> Formula:
+def _convolution(places: str, weight: str) -> Formula:
     """FLOPs of a convolution: each place of a tensor with all filters, the output or a transposed one's input."""
-    return lambda given: (
-        2 * _shape(given[places])[0] * math.prod(_shape(given[places])[2:]) * _numel(given["packed_weight"][0])
-    )
-
-
-def _to_complex(factor: float) -> Formula:
-    """FLOPs of a Fourier transform of complex numbers, a factor of 5, or real ones."""
 
     def flop(given: Given) -> float:
-        values = given["self"]
-        return factor * _numel(values) * math.log2(max(1, math.prod(_shape(values)[place] for place in given["dim"])))
+        batch, _, *sides = _shape(given[places])
+        return 2 * batch * math.prod(sides) * _numel(table_of(given[weight]))
 
     return flop
 
 
-def _to_real(given: Given) -> float:
-    values, dims, last = given["self"], given["dim"], int(given["last_dim_size"])
-    elements = _numel(values) // max(1, _shape(values)[int(dims[-1])]) * last
-    size = last * math.prod(_shape(values)[place] for place in dims[:-1])
-    return 5 * elements * math.log2(max(1, size)) / 2
+def _fourier(factor: float, numbers: str = "self") -> Formula:
+    """FLOPs of a Fourier transform of complex numbers, a factor of 5, or of or to real ones."""
+
+    def flop(given: Given) -> float:
+        shape = _shape(given[numbers])
+        return factor * math.prod(shape) * math.log2(max(1, math.prod(shape[place] for place in given["dim"])))
+
+    return flop
 
 
 # Factorisations: of each matrix of a batch, by its rows, its columns, and the arguments of the operation
@@ -291,20 +289,17 @@ _ROWS: Sequence[tuple[str, Formula]] = (
     ("_efficient_attention_forward", _attention_by_position("cu_seqlens_q", "cu_seqlens_k")),
     ("affine_grid_generator", _affine_grid),
     ("_grouped_mm _scaled_grouped_mm", _grouped),
-    ("mv dot vdot", _vector("self")),
-    ("addmv addmv_", _vector("mat")),
-    ("addmm_ _addmm_activation", _matrices("mat1", "mat2")),
-    ("baddbmm_ addbmm addbmm_", _matrices("batch1", "batch2")),
-    ("_int_mm _scaled_mm_v2", _matrices("self", "mat2")),
-    ("quantized::matmul", _matrices("qa", "qb")),
+    ("mv dot vdot", _product("self")),
+    ("addmv addmv_", _product("mat")),
+    ("addmm_ _addmm_activation", _product("mat1", "mat2")),
+    ("baddbmm_ addbmm addbmm_", _product("batch1", "batch2")),
+    ("_int_mm _scaled_mm_v2", _product("self", "mat2")),
+    ("quantized::matmul", _product("qa", "qb")),
     ("_trilinear", _trilinear),
     ("_cdist_forward", _distances),
     ("_euclidean_dist", _euclidean),
     # Offsets (batch, offsets, height, width) have the size of the output.
-    (
-        "deform_conv2d",
-        lambda given: 2 * given["offset"].shape[0] * math.prod(given["offset"].shape[2:]) * _numel(given["weight"]),
-    ),
+    ("deform_conv2d", _convolution("offset", "weight")),
     ("mkldnn_rnn_layer", _packed_product("input", "weight0", "weight1")),
     ("_cudnn_rnn", _packed_product("input", "weight")),
     ("quantized_lstm quantized_gru", _packed_product("input", "params")),
@@ -324,15 +319,15 @@ _ROWS: Sequence[tuple[str, Formula]] = (
             for sides in (1, 2, 3)
             for ending in ("", "_relu", "_dynamic", "_add", "_add_relu")
         ),
-        _packed_convolution(RESULT),
+        _convolution(RESULT, "packed_weight"),
     ),
     (
         " ".join(f"quantized::conv_transpose{sides}d{ending}" for sides in (1, 2, 3) for ending in ("", "_dynamic")),
-        _packed_convolution("qx"),
+        _convolution("qx", "packed_weight"),
     ),
-    ("_fft_c2c", _to_complex(5)),
-    ("_fft_r2c", _to_complex(2.5)),
-    ("_fft_c2r", _to_real),
+    ("_fft_c2c", _fourier(5)),
+    ("_fft_r2c", _fourier(2.5)),
+    ("_fft_c2r", _fourier(2.5, RESULT)),
     ("linalg_lu_factor_ex linalg_lu _linalg_det _linalg_slogdet", _each("A", _lu)),
     ("geqrf", _each("self", lambda *sizes: 2 * _lu(*sizes))),
     ("linalg_qr", _each("A", _qr_with_columns)),
@@ -388,9 +383,6 @@ _ROWS: Sequence[tuple[str, Formula]] = (
 FORMULAS: Mapping[str, Formula] = {name: formula for names, formula in _ROWS for name in names.split()}
 """Formulas for operations without one in ``torch.utils.flop_counter`` that holds for all arguments."""
 
-ON_COMPLEX_NUMBERS = frozenset({"_fft_c2c", "_fft_r2c", "_fft_c2r"})
-"""Operations whose formulas are those of complex numbers already."""
-
 
 Touched: TypeAlias = Callable[[Given], int]
 """Returns the number of elements of a table that an operation touches."""
@@ -416,8 +408,7 @@ def _elements_of_rows(given: Given) -> int:
 
 
 def _elements_of_bags(given: Given) -> int:
-    table = given["weight"][0] if isinstance(given["weight"], list) else given["weight"]
-    return int(given["indices"].numel() * table.shape[-1])
+    return int(given["indices"].numel() * table_of(given["weight"]).shape[-1])
 
 
 READ: Mapping[str, tuple[str, Touched]] = {
@@ -458,10 +449,6 @@ ASKED_FOR_FORM: Mapping[str, int] = {
 values in it change no result."""
 
 
-INDEXING = READ.keys() | WRITTEN.keys()
-"""Operations that touch a part of a table; others read and write whole tensors."""
-
-
 QUANTISED_WITHOUT_PRODUCTS = (
     "add add_out add_relu add_relu_out add_scalar add_scalar_out add_scalar_relu add_scalar_relu_out mul mul_out "
     "mul_relu mul_relu_out mul_scalar mul_scalar_out mul_scalar_relu mul_scalar_relu_out cat cat_out cat_relu "
@@ -474,9 +461,8 @@ QUANTISED_WITHOUT_PRODUCTS = (
 
 WITHOUT_PRODUCTS = frozenset(
     # elementwise, but not tagged as pointwise in every version
-    "hardswish hardswish_ hardsigmoid hardsigmoid_ hardtanh hardtanh_ leaky_relu leaky_relu_ elu elu_ celu celu_ "
-    "threshold threshold_ glu log_sigmoid_forward _prelu_kernel floor_divide floor_divide_ masked_fill masked_fill_ "
-    "bernoulli complex polar rsub linalg_cross addr rrelu_with_noise rrelu_with_noise_ _softmax_backward_data "
+    "hardswish hardsigmoid hardtanh leaky_relu elu celu threshold glu log_sigmoid_forward _prelu_kernel floor_divide "
+    "masked_fill bernoulli complex polar rsub linalg_cross addr rrelu_with_noise _softmax_backward_data "
     "_log_softmax_backward_data _thnn_fused_lstm_cell _thnn_fused_gru_cell "
     # normalisation, softmax
     "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training cudnn_batch_norm "
@@ -499,13 +485,12 @@ WITHOUT_PRODUCTS = frozenset(
     "_histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors segment_reduce hash_tensor renorm "
     "_pdist_forward logcumsumexp nonzero_static "
     # moving
-    "block_diag clone copy copy_ _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd "
+    "block_diag clone copy _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd "
     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col "
     "col2im pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put "
-    "index_put_ _unsafe_index _index_put_impl_ index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ "
-    "gather scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ take put put_ masked_select "
-    "masked_scatter masked_scatter_ embedding embedding_renorm_ _embedding_bag _embedding_bag_forward_only tril tril_ "
-    "triu triu_ slice_backward select_backward embedding_dense_backward index_backward reflection_pad1d_backward "
+    "_unsafe_index _index_put_impl_ index_add index_copy index_reduce gather scatter scatter_add scatter_reduce take "
+    "put masked_select masked_scatter embedding embedding_renorm_ _embedding_bag _embedding_bag_forward_only tril triu "
+    "slice_backward select_backward embedding_dense_backward index_backward reflection_pad1d_backward "
     "reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward "
     "replication_pad3d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
     "upsample_bilinear2d_backward avg_pool2d_backward native_layer_norm_backward native_group_norm_backward "
@@ -518,7 +503,7 @@ WITHOUT_PRODUCTS = frozenset(
     "_padded_dense_to_jagged_forward _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned "
     "_nested_tensor_from_tensor_list to_padded_tensor "
     # filling
-    "fill fill_ index_fill index_fill_ zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
+    "fill index_fill zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
     "_new_zeros_with_same_feature_meta new_full scalar_tensor arange linspace logspace tril_indices triu_indices "
     "hann_window hamming_window one_hot "
     # quantisation in training
@@ -528,13 +513,10 @@ WITHOUT_PRODUCTS = frozenset(
     "quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel dequantize int_repr quantized_max_pool1d "
     "quantized_max_pool2d quantized_max_pool3d quantized_batch_norm "
     # random numbers
-    "normal_ uniform_ bernoulli_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like "
-    "native_dropout normal cauchy_ geometric_ log_normal_".split()
+    "uniform_ random_ exponential_ rand randn randint randperm rand_like randn_like randint_like native_dropout normal "
+    "cauchy_ geometric_ log_normal_".split()
     + [f"quantized::{name}" for name in QUANTISED_WITHOUT_PRODUCTS]
 )
 """Names of operations that move or combine elements. Outer products (``outer``, ``kron``, ``addr``) are elementwise.
 
 The FLOPs of an operation that is neither listed here nor has a formula are unknown, not 0."""
-
-FOR_EACH = "_foreach_"
-"""The beginning of the names of operations that run an elementwise one on each tensor of a list."""

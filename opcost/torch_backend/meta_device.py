@@ -22,21 +22,12 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from opcost.operators.tuples import META
+from opcost.torch_backend.values import arguments_by_name
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 """The channels-last format by number of dimensions."""
 
-ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-EMBEDDING_BAGS = (torch.ops.aten._embedding_bag, torch.ops.aten._embedding_bag_forward_only)
-DIRECT_SUMS = (torch.float32, torch.float16, torch.bfloat16)
-MAXIMUM = 2
-"""The mode of a bag that gives the maximum."""
-
-UNBATCHED_DIMENSIONS = 3
-"""Dimensions of the inputs of attention without a batch: heads, length, width."""
-
-BATCH_NORM_TRAINING = 5
-"""Index of the argument ``training`` of ``native_batch_norm``."""
+ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 
 
 @contextmanager
@@ -67,9 +58,9 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
 
 def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Return whether an operation is attention on the meta device that a CPU, as torch says, would fuse."""
-    if func is not torch.ops.aten.scaled_dot_product_attention.default or not args[0].is_meta:
+    if func is not ATTENTION or not args[0].is_meta:
         return False
-    given = dict(zip(ATTENTION_ARGUMENTS, args, strict=False)) | dict(kwargs)
+    given = arguments_by_name(func, args, kwargs)
     # A run that is being counted may look on.
     with _disable_current_modes():
         on_cpu = {name: _on_cpu(value) for name, value in given.items() if isinstance(value, torch.Tensor)}
@@ -89,18 +80,19 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Tensor:
     """Return attention on the meta device in one kernel, which torch has there but calls on devices with data only."""
-    given = {"attn_mask": None, **dict(zip(ATTENTION_ARGUMENTS, args, strict=False)), **kwargs}
-    query, key, value, mask = (given[name] for name in ATTENTION_ARGUMENTS[:4])
+    given = arguments_by_name(ATTENTION, args, kwargs)
+    query, key, value, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
     if mask is not None and mask.dtype == torch.bool:
         numbers = (torch.scalar_tensor(value, dtype=query.dtype, device=META) for value in (0.0, -torch.inf))
         mask = torch.where(mask, *numbers)
     if mask is not None:
         mask = mask.expand(*query.shape[:-1], key.shape[-2])
     tensors = [query, key, value, mask]
-    has_batch = query.dim() > UNBATCHED_DIMENSIONS
+    # Else the dimensions are heads, length and width.
+    has_batch = query.dim() > 3
     query, key, value, mask = tensors if has_batch else [None if one is None else one.unsqueeze(0) for one in tensors]
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    is_causal, scale = given.get("is_causal", False), given.get("scale")
+    is_causal, scale = given["is_causal"], given["scale"]
     result: torch.Tensor = attend(query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale)[0]
     return result if has_batch else result.squeeze(0)
 
@@ -109,7 +101,7 @@ class _DeviceResults(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._native_multi_head_attention.default and args[0].is_meta:
-            return _native_attention(*args, **kwargs)
+            return _native_attention(arguments_by_name(func, args, kwargs))
         if func is torch.ops.aten._transformer_encoder_layer_fwd.default and args[0].is_meta:
             return torch.empty_like(args[0])
         result = func(*args, **kwargs)
@@ -118,39 +110,39 @@ class _DeviceResults(TorchDispatchMode):
             # ``torch/_meta_registrations.py`` does not know the device. All later operators would get another layout.
             is_last = any(map(is_channels_last, args[:2]))
             return result.contiguous(memory_format=CHANNELS_LAST[result.dim()]) if is_last else result
-        if func is torch.ops.aten.native_batch_norm.default and result[0].is_meta and not args[BATCH_NORM_TRAINING]:
+        is_norm = func is torch.ops.aten.native_batch_norm.default and result[0].is_meta
+        if is_norm and not arguments_by_name(func, args, kwargs)["training"]:
             return result[0], result[0].new_empty(0), result[0].new_empty(0)
         if func is torch.ops.aten._weight_norm_interface.default and result[0].is_meta:
             result = result[0], result[1].new_empty(args[1].shape)
-        if func.overloadpacket in EMBEDDING_BAGS and result[0].is_meta:
-            return _embedding_bag(result[0], func, args, kwargs)
+        bags = (torch.ops.aten._embedding_bag, torch.ops.aten._embedding_bag_forward_only)
+        if func.overloadpacket in bags and result[0].is_meta:
+            return _embedding_bag(result[0], arguments_by_name(func, args, kwargs))
         return result
 
 
-def _embedding_bag(
-    output: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[torch.Tensor, ...]:
+def _embedding_bag(output: torch.Tensor, given: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
     """Return the output of bags and what a CPU notes beside: the bag of each index, sizes, and places of maxima.
 
     torch 2.14 notes no bags for sums of tables of these dtypes (``aten/src/ATen/native/EmbeddingBag.cpp``).
     """
-    defaults = {"mode": 0, "padding_idx": -1, "per_sample_weights": None}
-    given = {**defaults, **dict(zip((one.name for one in func._schema.arguments), args, strict=False)), **kwargs}
     weight, factors, indices = given["weight"], given["per_sample_weights"], given["indices"]
-    is_direct = given["mode"] == 0 and given["padding_idx"] < 0 and weight.dtype in DIRECT_SUMS
+    is_direct = given["mode"] == 0 and given["padding_idx"] < 0
+    is_direct = is_direct and weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
     is_direct = is_direct and weight.stride(1) == 1 and (factors is None or factors.stride(0) == 1)
     bags = output.shape[0]
-    maxima = (bags, weight.shape[1]) if given["mode"] == MAXIMUM else (bags,)
+    # The mode 2 gives the maximum.
+    maxima = (bags, weight.shape[1]) if given["mode"] == 2 else (bags,)
     return output, *(indices.new_empty(size) for size in ((0 if is_direct else len(indices),), (bags,), maxima))
 
 
-def _native_attention(query: Any, key: Any, _: Any, __: int, heads: int, *rest: Any, **keywords: Any) -> Any:
+def _native_attention(given: Mapping[str, Any]) -> Any:
     """Return output and weights of ``_native_multi_head_attention``, which does not support the meta device."""
-    wants = dict(zip(("need_weights", "average_attn_weights"), rest[5:7], strict=False)) | keywords
+    query = given["query"]
     batch, length, _ = query.shape
-    by_head = () if wants.get("average_attn_weights", True) else (heads,)
-    weights = query.new_empty((batch, *by_head, length, key.shape[1]))
-    return torch.empty_like(query), weights if wants.get("need_weights", True) else None
+    by_head = () if given["average_attn_weights"] else (given["num_head"],)
+    weights = query.new_empty((batch, *by_head, length, given["key"].shape[1]))
+    return torch.empty_like(query), weights if given["need_weights"] else None
 
 
 State: TypeAlias = tuple[Tensor, ...]
@@ -158,9 +150,6 @@ State: TypeAlias = tuple[Tensor, ...]
 
 RECURRENT = {f"{name}.input": name for name in ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu")}
 """The kinds of recurrent layers by the names of their operations. Those of packed sequences run as on no device."""
-
-LSTM_MODE = 2
-"""oneDNN's number of LSTM (``ideep::rnn_kind``)."""
 
 
 def recurrent(func: Any, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -210,7 +199,8 @@ class _Layer:
         if not self.has_biases:
             weights += [torch.zeros(one.shape, dtype=one.dtype, device=one.device) for one in weights]
         hidden, cells = (one.unsqueeze(0).contiguous() for one in state)
-        form: tuple[Any, ...] = [], LSTM_MODE, hidden.shape[-1], 1, self.has_biases, False, False, False
+        # 2 is oneDNN's number of LSTM (``ideep::rnn_kind``).
+        form: tuple[Any, ...] = [], 2, hidden.shape[-1], 1, self.has_biases, False, False, False
         output, *final, _ = torch.ops.aten.mkldnn_rnn_layer(values, *weights, hidden, cells, self.is_reverse, *form)
         return output, tuple(one.squeeze(0) for one in final)
 

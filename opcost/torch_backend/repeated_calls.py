@@ -23,9 +23,10 @@ from opcost.measuring.conditions import WARM
 from opcost.measuring.flags import Flag, joined_notes
 from opcost.measuring.workload import Calls
 from opcost.operators.input_roles import WRITE_ONLY
-from opcost.torch_backend.cost_counter import arguments_by_name, autocast_as_called, is_composite, is_free, tensors_of
+from opcost.torch_backend.cost_counter import autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.formulas import WRITTEN
 from opcost.torch_backend.passes import inference
+from opcost.torch_backend.values import arguments_by_name
 from opcost.units import megabytes
 
 SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}

@@ -144,6 +144,13 @@ def tensors_within(value: Any) -> Iterator[torch.Tensor]:
         yield from tensors_within(part)
 
 
+def arguments_by_name(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operation by their names in its schema, with the defaults of those not given."""
+    arguments = operation._schema.arguments
+    defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}
+    return {**defaults, **dict(zip((one.name for one in arguments), args, strict=False)), **kwargs}
+
+
 def packed_tensors(weights: torch.ScriptObject) -> list[torch.Tensor]:
     """Return the tensors of packed weights, each once; those of a recurrent cell name its biases twice."""
     return list({(tensor.data_ptr(), tensor.shape): tensor for tensor in tensors_within(weights)}.values())

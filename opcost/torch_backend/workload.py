@@ -27,10 +27,11 @@ from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.torch_backend.cost_counter import ALLOCATIONS, tensors_of
 from opcost.torch_backend.cuda_graph import (
+    PROBE_CALLS,
     CapturedCalls,
     CaptureRefusal,
+    capture_again,
     capture_calls,
-    capture_once,
     device_time_s,
     elapsed_s,
     time_in_graph_s,
@@ -178,7 +179,7 @@ class GraphWorkload(DeviceQueue):
         if self.iterations_per_round == 1:
             return self._captured
         with self._eager.context():
-            return capture_once(self._eager.calls, self._captured.stream)
+            return capture_again(self._eager.calls.cycle, 1, self._captured.stream)
 
 
 @contextmanager
@@ -289,18 +290,14 @@ def _is_finite(value: Any) -> bool:
         return True
 
 
-MATRIX_DIMENSIONS = 2
-"""The least dimensions of weights that are multiplied as a matrix or a kernel; scales of norms and biases have one."""
-
-
 def matrices_of(function: Callable[..., object], args: Sequence[object]) -> list[torch.Tensor]:
-    """Return the weights of a module, or those among a function's arguments, without vectors such as biases."""
+    """Return the weights of a module, or those among a function's arguments, without vectors: scales and biases."""
     if isinstance(function, nn.Module):
         named = function.named_parameters()
         found: list[torch.Tensor] = [one for name, one in named if "weight" in name.rpartition(".")[2]]
     else:
         found = Layer(function, tuple(args), {}).weights
-    return [weight for weight in found if weight.dim() >= MATRIX_DIMENSIONS]
+    return [weight for weight in found if weight.dim() >= 2]
 
 
 def set_zeros(function: Callable[..., object], args: Sequence[object], zeros_ratio: float) -> None:
@@ -319,7 +316,6 @@ def set_zeros(function: Callable[..., object], args: Sequence[object], zeros_rat
 # Between calls and between measurements: pauses for duty cycles, and a background load that keeps temperature and
 # clocks up
 
-PROBE_CALLS = 8
 PROBE_CLOCKS = 2_000_000
 """A pause of about 1 ms, in which Python launches the calls that are timed."""
 
