@@ -198,6 +198,10 @@ def test_operations_that_are_no_products_have_no_flops(x: torch.Tensor) -> None:
     assert cost(lambda: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255)).flop == 0
 
 
+def test_an_operation_in_place_is_known_as_the_other_is(x: torch.Tensor) -> None:
+    assert (cost(lambda: x.cumsum_(0)).flop, cost(lambda: x.renorm_(2, 0, 1.0)).flop) == (0, 0)
+
+
 def annotated() -> torch.Tensor:
     with torch.profiler.record_function("head"):
         return torch.ones(2, 3) @ torch.ones(3, 4)
