@@ -23,8 +23,7 @@ from opcost.reporting.output import cells_of
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.ranking_tables import csv_columns, csv_lines
 from opcost.reporting.tables import Column, Table, doubt_mark, short_texts, work_in_words
-from opcost.running.request import Request
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest
 from opcost.stages.compare import find_comparisons
 from opcost.stages.show import Choice
 from opcost.stages.show import show as find_rankings

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opcost.errors import UserError
-from opcost.metering.cap_objectives import Wish
-from opcost.metering.cap_rows import CapCost, PowerCapRow
+from opcost.metering.cap_rows import CapCost, PowerCapRow, Wish
 from opcost.metering.layers import BETWEEN
 from opcost.metering.window_energy import EnergySource, result_of
 from opcost.meters.energy import CPU, gpu_named, open_sources

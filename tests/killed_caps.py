@@ -17,8 +17,7 @@ from pathlib import Path
 from file_limit import FileLimit
 
 from opcost.command.run import run
-from opcost.metering.cap_objectives import Wish
-from opcost.metering.cap_rows import CapCost
+from opcost.metering.cap_rows import CapCost, Wish
 from opcost.stages.power_cap import CapBoard, CapSweepPlan, sweep_caps
 
 FOUND_W = 650.0

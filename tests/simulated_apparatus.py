@@ -22,7 +22,7 @@ from opcost.meters.opening import Meters, no_meters
 from opcost.operators.counts import Case, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Apparatus, Rest
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
 from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, model_tuple
 from opcost.storage.counts_file import write_counts

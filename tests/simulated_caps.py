@@ -15,8 +15,7 @@ import numpy as np
 from file_limit import RANGE, FileLimit
 from killed_caps import Silent
 
-from opcost.metering.cap_objectives import Objective, Wish
-from opcost.metering.cap_rows import CapCost, CapPoint
+from opcost.metering.cap_rows import CapCost, CapPoint, Objective, Wish
 from opcost.stages.power_cap import CapBoard, CapCourse, CapSweep, CapSweepPlan
 
 STEP_HZ = 15e6

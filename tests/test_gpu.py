@@ -40,7 +40,7 @@ from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.bench import open_child_bench
 from opcost.running.qualification import qualified
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.stages import measure_operators
 from opcost.stages.cache_chains import ChainBench
 from opcost.stages.verify import compare_kernels

@@ -19,7 +19,7 @@ from opcost.command.run import USER_ERROR
 from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, WARM, MemoryFormat
 from opcost.measuring.precisions import TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
-from opcost.metering.cap_objectives import Objective
+from opcost.metering.cap_rows import Objective
 from opcost.operators.counts import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.operators.sweep_axes import AxisKind
 from opcost.power.ports import AUTO, METER_CHOICES

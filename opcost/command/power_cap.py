@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.measuring.setting import Setting
-from opcost.metering.cap_objectives import Objective, Wish
-from opcost.metering.cap_rows import PowerCapRow
+from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
 from opcost.meters.energy import gpu_named
 from opcost.meters.gpus import open_limit
 from opcost.power.ports import GpuError
@@ -24,7 +23,7 @@ from opcost.reporting.tables import print_files
 from opcost.running.bench import open_child_bench
 from opcost.running.device_lock import device_lock
 from opcost.running.power_limit import check_consent
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.stages.cap_models import at_full_clocks, expected_s, open_model
 from opcost.stages.power_cap import (
     CapBoard,

@@ -7,7 +7,7 @@ Example: opcost show
 import argparse
 import sys
 from argparse import Namespace, _SubParsersAction
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -323,17 +323,14 @@ VERIFY = (
 SUBCOMMANDS = (*READ, *MEASURE, *METERS, *FILES, *STEPS, *VERIFY)
 
 VERIFIES = "check operators, kernels, coverage and columns of opcost itself, for those who develop it"
-IN_VIEW = (
-    ("read what is known", tuple((one.name, one.does) for one in READ)),
-    ("measure a model", tuple((one.name, one.does) for one in MEASURE)),
-    ("meter devices and programs", tuple((one.name, one.does) for one in METERS)),
-    ("look after files", (*((one.name, one.does) for one in FILES), ("verify", VERIFIES))),
-)
-MORE = (
-    ("measure many models, step by step", tuple((one.name, one.does) for one in STEPS)),
-    ("verify opcost itself", tuple((one.name, one.does) for one in VERIFY)),
-)
-"""Groups of commands in the help, with the work of each."""
+IN_VIEW = {
+    "read what is known": READ,
+    "measure a model": MEASURE,
+    "meter devices and programs": METERS,
+    "look after files": FILES,
+}
+MORE = {"measure many models, step by step": STEPS, "verify opcost itself": VERIFY}
+"""Groups of commands in the help."""
 
 
 def subcommand(name: str) -> Subcommand:
@@ -345,14 +342,14 @@ def main() -> int:
     """Run the command that the arguments name; return its exit status. Without arguments, print the help."""
     words = sys.argv[1:] or ["--help"]
     shows_all = words == ["--help-all"]
-    parser = _parser((*IN_VIEW, *MORE) if shows_all else IN_VIEW)
+    parser = _parser({**IN_VIEW, **MORE} if shows_all else IN_VIEW)
     arguments = parser.parse_args(["--help"] if shows_all else words)
     with results_apart(arguments):
         status: int = arguments.run(arguments)
     return status
 
 
-def _parser(groups: Iterable[tuple[str, tuple[tuple[str, str], ...]]]) -> Parser:
+def _parser(groups: Mapping[str, tuple[Subcommand, ...]]) -> Parser:
     usage = "opcost [-h] [--version] [--help-all] COMMAND ..."
     parser = Parser(prog="opcost", usage=usage, description=__doc__)
     parser.add_argument("--version", action="version", version=f"opcost {__version__}")
@@ -363,8 +360,9 @@ def _parser(groups: Iterable[tuple[str, tuple[tuple[str, str], ...]]]) -> Parser
     verified = verify.add_subparsers(required=True, metavar="CHECK")
     for one in SUBCOMMANDS:
         one.add_to(verified if one in VERIFY else commands)
-    for title, listed in groups:
+    for title, listed in groups.items():
+        texts = [(one.name, one.does) for one in listed] + ([("verify", VERIFIES)] if listed is FILES else [])
         # A group of argparse is a list of arguments: these are shown only, and not parsed.
-        shown = [argparse.Action([], name, metavar=name, help=does) for name, does in listed]
+        shown = [argparse.Action([], name, metavar=name, help=does) for name, does in texts]
         parser.add_argument_group(title)._group_actions.extend(shown)
     return parser

@@ -13,8 +13,7 @@ from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_files, print_line
-from opcost.running.request import Request
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest
 from opcost.stages.compare import find_comparisons, keep_comparisons
 from opcost.stages.show import Choice, rankings_of
 from opcost.stages.show import show as find_rankings

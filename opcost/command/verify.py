@@ -8,8 +8,7 @@ from opcost.errors import UserError
 from opcost.invocation import command_line
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.running.request import Request
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest
 from opcost.stages.check_files import check_files
 from opcost.stages.check_files import merge as merge_tables
 from opcost.storage.database import Database

@@ -1,13 +1,42 @@
-"""Rows of power-cap sweeps: a measurement at a cap. Standard library only."""
+"""Rows of power-cap sweeps: a measurement at a cap; objectives of caps. Standard library only, for the options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
-from opcost.metering.cap_objectives import Objective
-from opcost.units import short_uuid
+from opcost.units import percent, short_uuid
+
+
+class Objective(Enum):
+    """The quantity that the proposed cap minimises: energy times time to some power."""
+
+    ENERGY = "energy"
+    EDP = "edp"
+    ED2P = "ed2p"
+
+    @property
+    def delays(self) -> int:
+        return list(Objective).index(self)
+
+    def of(self, time_s: float, energy_j: float) -> float:
+        """Return the quantity in J, J s or J s²."""
+        return energy_j * time_s**self.delays
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The cap that is looked for: the least of an objective, or the least energy within a slowdown."""
+
+    objective: Objective = Objective.ENERGY
+    max_slowdown_ratio: float | None = None
+
+    def __str__(self) -> str:
+        if self.max_slowdown_ratio is None:
+            return {"energy": "energy", "edp": "EDP", "ed2p": "ED²P"}[self.objective.value]
+        return f"energy within a slowdown of {percent(self.max_slowdown_ratio)}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +74,6 @@ class PowerCapRow(Columns):
 
     @property
     def point(self) -> CapPoint | None:
-        """The measurement for a fit, None without energy."""
         return None if self.energy_j is None else CapPoint(self.cap_w, self.time_s, self.energy_j)
 
 

@@ -19,8 +19,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from opcost.metering.cap_objectives import Wish
-from opcost.metering.cap_rows import CapPoint
+from opcost.metering.cap_rows import CapPoint, Wish
 
 Array: TypeAlias = npt.NDArray[np.float64]
 

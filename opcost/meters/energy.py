@@ -72,17 +72,14 @@ class NoEnergy:
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
-    def edge(self) -> None:
-        """Do nothing."""
-
     def readings(self, window: Window) -> Readings:
         return Readings(missing_reason=self._reason)
 
-    def forget_before(self, epoch_s: float) -> None:
-        """Do nothing."""
+    def edge(self) -> None: ...
 
-    def close(self) -> None:
-        """Do nothing."""
+    def forget_before(self, epoch_s: float) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class GpuEnergy:
@@ -124,7 +121,6 @@ class GpuEnergy:
         """Do nothing: samples and ticks come by themselves."""
 
     def readings(self, window: Window) -> Readings:
-        """Return the readings around a window that has ended; wait for the last sample, and for a tick after it."""
         if self._missing_reason is not None:
             return Readings(missing_reason=self._missing_reason)
         ticks = self._ticks(window)

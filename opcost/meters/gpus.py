@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from opcost.errors import UserError
 from opcost.meters.amd_smi import AmdSmi
-from opcost.meters.nvidia import Nvidia
+from opcost.meters.nvml import Nvidia
 from opcost.meters.vendor import GpuVendor
 from opcost.power.log_rows import PowerRow
 from opcost.power.ports import DeviceFacts, Gpu, GpuError, GpuLog

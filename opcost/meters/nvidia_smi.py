@@ -70,15 +70,6 @@ LOG_FIELDS = (
 
 OLDER_NAMES = {"clocks_event_reasons.active": "clocks_throttle_reasons.active", "clocks.sm": "clocks.current.sm"}
 
-NO_VALUE_TOKENS = frozenset(
-    (
-        "|-|n/a|[n/a]|not supported|[not supported]|not available|[not available]|not active|[not found]|none|unknown|"
-        "unknown error|[unknown error]|err!|[err!]|error|[gpu is lost]|gpu is lost|[gpu requires reset]|requires reset|"
-        "[insufficient permissions]|insufficient permissions|[no data]|nan|inf"
-    ).split("|")
-)
-"""Texts for a missing value of drivers from 361 to 580, in lower case."""
-
 _NUMBER = re.compile(r"([+-]?[0-9]{1,15}(?:[.,][0-9]{1,15})?)(?:\s*(?:W|%|MHz|MiB|C))?")
 _BITS = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _TIMESTAMP = re.compile(r"([0-9]{4})/([0-9]{1,2})/([0-9]{1,2}) ([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?")
@@ -103,7 +94,7 @@ def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> Dev
     for header, row in pairwise(line for line in output.splitlines() if line.strip()):
         columns = parse_columns(header)
         cells = columns.cells(row) if columns.names == fields else None
-        if cells is not None and parse_text(cells["uuid"]) is not None:
+        if cells is not None and cells["uuid"].startswith("GPU-"):
             return DeviceFacts(
                 uuid=cells["uuid"],
                 product=cells["name"],
@@ -267,19 +258,19 @@ class NvidiaSmiLogger:
         """Return a reader of the rows from shortly before now, or of all rows since nvidia-smi's start."""
         return LogFollower(self, self.rows_offset if from_begin else max(self.rows_offset, self._size() - TAIL_BYTES))
 
-    def read(self, offset: int) -> bytes:
+    def content(self, offset: int) -> bytes:
         """Return the raw log from an offset; empty after the logger has ended."""
         return b"" if self._raw is None else os.pread(self._raw.fileno(), max(0, self._size() - offset), offset)
 
     def last_line(self) -> str:
         """Return the last line of the raw log, shortened: nvidia-smi's error message if it failed."""
-        return _quote(self.read(max(0, self._size() - TAIL_BYTES)).decode("utf-8", errors="replace"))
+        return _quote(self.content(max(0, self._size() - TAIL_BYTES)).decode("utf-8", errors="replace"))
 
     def _size(self) -> int:
         return 0 if self._raw is None else os.fstat(self._raw.fileno()).st_size
 
     def _has_row(self) -> bool:
-        complete = self.read(0).rpartition(b"\n")[0].split(b"\n")
+        complete = self.content(0).rpartition(b"\n")[0].split(b"\n")
         lines = [line.decode("utf-8", errors="replace").rstrip("\r") for line in complete]
         found = next((index for index, line in enumerate(lines) if is_header(line)), None)
         if found is None:
@@ -300,7 +291,7 @@ class LogFollower:
 
     def read(self) -> tuple[LogRow, ...]:
         """Return the complete rows that have arrived since the last call."""
-        complete, newline, _ = self._logger.read(self._offset).rpartition(b"\n")
+        complete, newline, _ = self._logger.content(self._offset).rpartition(b"\n")
         if not newline:
             return ()
         self._offset += len(complete) + 1
@@ -344,15 +335,10 @@ class Columns:
         return dict(zip(self.names, cells, strict=True)) if len(cells) == len(self.names) else None
 
 
-def parse_text(text: str) -> str | None:
-    """Return a cell's text, None for a missing value."""
-    return None if text.strip().casefold() in NO_VALUE_TOKENS else text.strip()
-
-
 def parse_number(text: str) -> float | None:
     """Return a cell's finite number, None for everything else. Decimal commas and units behind it are accepted."""
     match = _NUMBER.fullmatch(text.strip())
-    return None if match is None or parse_text(text) is None else float(match[1].replace(",", "."))
+    return None if match is None else float(match[1].replace(",", "."))
 
 
 def parse_timestamp(text: str) -> float | None:
@@ -429,8 +415,7 @@ def cut(rows: Sequence[LogRow], begin_s: float, end_s: float) -> tuple[LogRow, .
         newest_s = inside[-1].values.epoch_s if inside else begin_s
         if newest_s <= row.values.epoch_s <= end_s:
             inside.append(row)
-    before = max(
-        (row for row in rows if row.values.epoch_s < begin_s), key=lambda row: row.values.epoch_s, default=None
-    )
-    after = min((row for row in rows if row.values.epoch_s > end_s), key=lambda row: row.values.epoch_s, default=None)
-    return tuple(row for row in (before, *inside, after) if row is not None)
+    ordered = sorted(rows, key=lambda row: row.values.epoch_s)
+    before = [row for row in ordered if row.values.epoch_s < begin_s][-1:]
+    after = [row for row in ordered if row.values.epoch_s > end_s][:1]
+    return (*before, *inside, *after)

@@ -79,9 +79,9 @@ class NvidiaSmiMeter:
         return power_trace([row.values for row in rows], self._path.name, missing_reason)
 
 
-def sources_of(logger: NvidiaSmiLogger) -> tuple[str, ...]:
-    """Return the names of the power fields in a running log, the better one first."""
-    trace = power_trace([row.values for row in logger.follow(from_begin=True).read()], None)
+def sources_of(rows: Sequence[PowerRow]) -> tuple[str, ...]:
+    """Return the names of the power fields in a log, the better one first."""
+    trace = power_trace(rows, None)
     return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
 
 

@@ -1,17 +1,20 @@
-"""NVML: queries to the library of NVIDIA's driver about one GPU, its buffer of power samples among them."""
+"""NVIDIA's GPUs: NVML, with its buffer of power samples; nvidia-smi as a log beside it, or alone without NVML."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, TypeVar
 
-from opcost.meters.nvidia_smi import MIG_REASON
+from opcost.meters import nvidia_smi
+from opcost.meters.nvidia_smi import MIG_REASON, LogFollower, NvidiaSmiLogger
+from opcost.meters.vendor import GpuVendor
 from opcost.power.log_rows import PowerRow
-from opcost.power.ports import DeviceFacts, GpuError, LimitRange, NoRightError, PowerSource, is_gpu_power
+from opcost.power.ports import DeviceFacts, GpuError, LimitRange, Meter, NoRightError, PowerSource, is_gpu_power
 
 Answer = TypeVar("Answer")
 
@@ -150,21 +153,93 @@ class NvmlGpu:
         return f"nvidia-smi -i {self.name} -pl {power_w:g}"
 
 
-def gpu_uuids() -> list[str]:
-    """Return the UUID of each GPU that answers, in NVML's order. Raises GpuError: none answers."""
-    uuids, failures = [], {}
-    with _used() as library:
-        for index in range(_asked(library, library.nvmlDeviceGetCount)):
-            try:
-                gpu = NvmlGpu(library, _asked(library, partial(library.nvmlDeviceGetHandleByIndex, index)))
-                uuids.append(str(gpu.ask("nvmlDeviceGetUUID")))
-            except GpuError as error:
-                failures[index] = error
-    if failures and not uuids:
-        raise next(iter(failures.values()))
-    for index, failure in failures.items():
-        logging.getLogger(__name__).warning("GPU %d is left out: %s", index, failure)
-    return uuids
+class Nvidia(GpuVendor):
+    """Implements ``GpuVendor``."""
+
+    library, log_program = "NVML", "nvidia-smi"
+
+    def uuids(self) -> list[str]:
+        uuids, failures = [], {}
+        library = _entered()
+        try:
+            for index in range(_asked(library, library.nvmlDeviceGetCount)):
+                try:
+                    gpu = NvmlGpu(library, _asked(library, partial(library.nvmlDeviceGetHandleByIndex, index)))
+                    uuids.append(str(gpu.ask("nvmlDeviceGetUUID")))
+                except GpuError as error:
+                    failures[index] = error
+        finally:
+            _leave(library)
+        if failures and not uuids:
+            raise next(iter(failures.values()))
+        for index, failure in failures.items():
+            logging.getLogger(__name__).warning("GPU %d is left out: %s", index, failure)
+        return uuids
+
+    def open(self, uuid_or_index: str) -> NvmlGpu:
+        return NvmlGpu.open(uuid_or_index)
+
+    def is_of(self, torch: Any) -> bool:
+        return not getattr(torch.version, "hip", None)
+
+    def uuid_of(self, properties: Any) -> str:
+        return f"GPU-{properties.uuid}"
+
+    def facts(self, uuid_or_index: str) -> DeviceFacts:
+        """Return the properties of a GPU (an index is in the order of the PCI bus): by NVML, else by nvidia-smi.
+
+        Both give the same figures, which are parts of the keys of rows: memory in whole MiB, and the power limit that
+        was set. Raises GpuError: there is no NVML, and nvidia-smi is missing too, hangs, or knows no such GPU.
+        """
+        try:
+            return super().facts(uuid_or_index)
+        except GpuError:
+            # Such as a board without a limit: nvidia-smi prints what there is.
+            return nvidia_smi.gpu_facts(uuid_or_index)
+
+    def uuid_named(self, uuid_or_index: str) -> str:
+        # nvidia-smi has a deadline, so that a driver that hangs is named.
+        return str(nvidia_smi.gpu_facts(uuid_or_index).uuid)
+
+    def check_visible(self, environment: Mapping[str, str]) -> None:
+        # CUDA shows no further device behind an instance, and NVML does not know the UUID that torch has of it.
+        if environment.get("CUDA_VISIBLE_DEVICES", "").strip().startswith("MIG-"):
+            raise GpuError(f"CUDA_VISIBLE_DEVICES names a MIG instance: {MIG_REASON}", hides_gpu=True)
+
+    @contextmanager
+    def log(self, uuid_or_index: str, folder: Path, interval_s: float | None = None) -> Iterator[NvidiaSmiLog]:
+        log = NvidiaSmiLog(uuid_or_index, folder, interval_s or nvidia_smi.INTERVAL_S)
+        with log:
+            yield log
+
+
+class NvidiaSmiLog(NvidiaSmiLogger):
+    """Implements ``GpuLog``."""
+
+    batch_interval_s = 0.2
+
+    @cached_property
+    def _rows(self) -> LogFollower:
+        return self.follow(from_begin=True)
+
+    def read(self) -> tuple[PowerRow, ...]:
+        return tuple(row.values for row in self._rows.read())
+
+    def finish(self) -> tuple[PowerRow, ...]:
+        return tuple(row.values for row in self._rows.read_until(time.time(), nvidia_smi.LAST_ROW_DEADLINE_S))
+
+    def failure(self) -> str | None:
+        return None if self.is_running() else f"nvidia-smi has ended; its last line: {self.last_line()}"
+
+    def sources(self) -> tuple[str, ...]:
+        from opcost.meters.nvidia_smi_meter import sources_of
+
+        return sources_of([row.values for row in self.follow(from_begin=True).read()])
+
+    def meter(self, log_name: str) -> Meter:
+        from opcost.meters.nvidia_smi_meter import NvidiaSmiMeter
+
+        return NvidiaSmiMeter(self, log_name)
 
 
 def _entered() -> Any:
@@ -183,15 +258,6 @@ def _entered() -> Any:
         raise GpuError(text, hides_gpu=True)
     _asked(pynvml, pynvml.nvmlInit)
     return pynvml
-
-
-@contextmanager
-def _used() -> Iterator[Any]:
-    library = _entered()
-    try:
-        yield library
-    finally:
-        _leave(library)
 
 
 def _asked(library: Any, question: Callable[[], Answer]) -> Answer:

@@ -17,8 +17,7 @@ from opcost.comparing.sweep_sizes import BreakLine, Curve
 from opcost.measuring.flags import CASTING_DOUBT
 from opcost.measuring.record import IMPOSSIBLE_POWER_MEANING, MeasurementRow, has_impossible_power, is_doubtful
 from opcost.measuring.sweep_record import UNPREDICTED, SweepKernelRow, SweepRepetitionRow, SweepSizeRow
-from opcost.metering.cap_objectives import Objective
-from opcost.metering.cap_rows import CapPoint
+from opcost.metering.cap_rows import CapPoint, Objective
 from opcost.metering.power_caps import ABOVE_POWER_RATIO, free_cap_w, is_efficient, medians_of
 from opcost.reporting.charts import matrix
 from opcost.reporting.markup import Axis, Drawing, Panel, Series, curves, linear_axis, log_axis, svg_file, text

@@ -36,10 +36,12 @@ from opcost.measuring.record import MeasuredCases, Measurement, leaves_clocks_lo
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import HostPower, KernelUse, MemoryUse, Repetition
 from opcost.measuring.workload import Calls, Workload
+from opcost.metering.window_energy import result_of
+from opcost.meters.energy import CPU, MEMORY, RaplEnergy, open_rapl
 from opcost.meters.gpus import OtherProcesses, open_gpu
 from opcost.meters.host import OtherLoad, SystemClock, cpu_product
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
-from opcost.meters.rapl import POWERCAP_FOLDER, RaplJumpError, RaplTotal, rapl_domains, rapl_unavailable_reason
+from opcost.meters.rapl import POWERCAP_FOLDER
 from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.ports import AUTO, Clock, DeviceFacts, GpuError
@@ -64,9 +66,6 @@ from opcost.torch_backend.workload import (
 from opcost.units import short_uuid
 from opcost.version import __version__
 
-OPERATIONS = "torch.ops."
-"""The beginning of the names of registered operations, a user's among them."""
-
 SLOWED_FOR_S = 0.25
 """Shortest time from the measurement of a throttled load to the warm-up of the next one; reading the meters takes 0.05
 s before. After it H100s report throttling for another 0.15 s, and so long the warm-up lasts."""
@@ -77,13 +76,8 @@ def execution_on(device: str, setting: Setting) -> str:
     return setting.execution or usual_execution(device_type_of(device))
 
 
-MakeWorkload: TypeAlias = Callable[..., AbstractContextManager[Workload]]
-"""Builds the workload of an operator or a model in a setting, for use within a context, with a duty cycle if not 1."""
-
 ReadyModels: TypeAlias = Mapping[OperatorTuple, ReadyModel]
 """Models that are objects of this process, by their tuples. Others are built from their source."""
-
-NO_MODELS: ReadyModels = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -125,7 +119,8 @@ class Workloads:
 
             carried = ready.carried
             return EagerWorkload(Calls(run, overhead=carried.put_back if carried.needs_kernels else None), self.device)
-        if setting.code is not None and case.operator.operator.startswith(OPERATIONS):
+        # Names of registered operations, a user's among them, begin so.
+        if setting.code is not None and case.operator.operator.startswith("torch.ops."):
             register_operations(setting.code)
         # Before it is built, so that the memory never holds it twice.
         counted, found = case.counted, None
@@ -160,6 +155,7 @@ class Rest:
 class Apparatus:
     """A device that is ready to measure: implements ``Bench`` in this process.
 
+    ``workload`` builds that of a case in a setting, for use within a context, with a duty cycle if not 1.
     ``has_meter`` says whether the device has a meter of energy, even if none was asked for. ``known`` is known of the
     device beforehand; ``observers`` accompany each measurement, in this order. ``pause`` does nothing for some seconds;
     ``rest`` follows a throttled load. ``duty_cycles`` has that of each measured operator tuple (its key) in each
@@ -170,7 +166,7 @@ class Apparatus:
     device: str
     clock: Clock
     meters: Meters
-    workload: MakeWorkload
+    workload: Callable[..., AbstractContextManager[Workload]]
     conditions_of: Callable[[Setting], Conditions]
     circumstances: Callable[[MeasurementProtocol], Circumstances]
     known: KnownDevice
@@ -199,7 +195,6 @@ class Apparatus:
         return self.conditions_of(setting)
 
     def instruments(self, log_name: str, meter_name: str = AUTO) -> Instruments:
-        """Return the instruments of one measurement: a named raw power log, and the meter that its energy is from."""
         known = replace(self.known, meters=replace(self.known.meters, chosen=meter_name))
         return Instruments(self.meters.meter(log_name), self.clock, known, self.observers, self.waiting_power)
 
@@ -243,63 +238,30 @@ def numbered(log_name: str) -> Iterator[str]:
 PROFILED_RUNS = 2
 """Runs before the profiled one: the first loads libraries and chooses algorithms."""
 
-PACKAGE, DRAM = "package", "dram"
-
-SHORTEST_S = 0.02
-"""The shortest time over which a mean is taken: counters are updated every millisecond."""
-
 
 class HostPowerWatch(Observer):
-    """Reads the counters when a loop begins and ends, and meanwhile.
+    """Meters the host's processors and their memory while a loop runs: ``power``."""
 
-    Counters wrap after a minute or more at full power (``max_energy_range_uj``), so parts of a loop are added up.
-    """
-
-    def __init__(self, root: Path = POWERCAP_FOLDER, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, root: Path = POWERCAP_FOLDER) -> None:
+        self.power = HostPower(None, None, "no loop was run")
         self._root = root
-        self._now = now
-        self._totals: dict[str, RaplTotal] = {}
-        self._reason: str | None = "no loop was run"
-        self._begin_s = self._end_s = 0.0
+        self._sources: list[RaplEnergy] = []
+        self._begin = SystemClock().read()
 
     def before_loop(self) -> None:
-        self._reason = rapl_unavailable_reason(self._root)
-        domains = rapl_domains(self._root) if self._reason is None else ()
-        names = (PACKAGE, DRAM) if domains else ()
-        self._totals = {name: RaplTotal([one for one in domains if one.name.startswith(name)]) for name in names}
-        self._begin_s = self._end_s = self._now()
-        self._read()
-
-    def during(self) -> None:
-        """Add a part of the loop, at most once a second: reading costs 20 us."""
-        if self._totals and self._now() - self._end_s >= 1.0:
-            self._read()
+        self._sources, reason = open_rapl(self._root)
+        self.power = HostPower(None, None, reason)
+        self._begin = SystemClock().read()
 
     def after_finish(self) -> Finding:
-        if self._totals:
-            self._read()
+        sources, self._sources = self._sources, []
+        if sources:
+            result = result_of(sources, "", self._begin, SystemClock().read())
+            for source in sources:
+                source.close()
+            powers_w = {one.device: one.energy_j and one.energy_j / result.duration_s for one in result.devices}
+            self.power = HostPower(powers_w[CPU], powers_w.get(MEMORY), result.devices[0].missing_reason)
         return NOTHING
-
-    @property
-    def power(self) -> HostPower:
-        duration_s = self._end_s - self._begin_s
-        if self._reason is not None or duration_s < SHORTEST_S:
-            return HostPower(None, None, self._reason or "the loop was too short for the counters")
-        # Counters of some virtual machines stand still. No CPU draws 0 W.
-        package_w, dram_w = (self._totals[name].energy_uj * 1e-6 / duration_s or None for name in (PACKAGE, DRAM))
-        return HostPower(package_w, dram_w, None if package_w is not None else "the RAPL counters stand still")
-
-    def _read(self) -> None:
-        try:
-            for total in self._totals.values():
-                total.read(self._now())
-        except RaplJumpError as error:
-            self._totals, self._reason = {}, str(error)
-            return
-        except (OSError, ValueError) as error:
-            self._totals, self._reason = {}, f"a RAPL counter cannot be read: {error}"
-            return
-        self._end_s = self._now()
 
 
 @dataclass(frozen=True)
@@ -386,7 +348,7 @@ OpenApparatus: TypeAlias = Callable[[str | None, Database, bool], AbstractContex
 
 @contextmanager
 def open_apparatus(
-    device_name: str | None, database: Database, with_meter: bool = True, ready: ReadyModels = NO_MODELS
+    device_name: str | None, database: Database, with_meter: bool = True, ready: ReadyModels = MappingProxyType({})
 ) -> Iterator[Apparatus]:
     """Open a device, whose power is logged in the database until the end of the context.
 

@@ -26,7 +26,7 @@ from opcost.measuring.setting import DEVICES, Setting, is_part_of
 from opcost.measuring.sweep_record import KernelUse, Repetition
 from opcost.operators.counts import Case, conditions_key
 from opcost.running.expected_times import RowTally
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
 from opcost.version import __version__

@@ -23,7 +23,7 @@ from opcost.progress import Progress
 from opcost.running.bench import Bench, SpentTime, measured_rows
 from opcost.running.expected_times import expected_times, opening_parts_s
 from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.storage.table import CsvTable
 from opcost.summing.summation import common_basis
 from opcost.units import millijoules, milliseconds, percent

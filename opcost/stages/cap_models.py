@@ -20,7 +20,7 @@ from opcost.operators.counts import Case, case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.bench import HoldingBench, OpenHoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
 from opcost.units import short_uuid

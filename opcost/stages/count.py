@@ -23,8 +23,7 @@ from opcost.prediction.rates import Rates
 from opcost.progress import Progress, reported
 from opcost.running.devices import choose_device
 from opcost.running.expected_times import size_of, sizes_in
-from opcost.running.request import Request, counted
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest, counted
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.python_file import CORRECT_MODEL, lent_stderr, own_frames
 from opcost.sources.registry import check_that_code_may_run

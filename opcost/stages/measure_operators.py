@@ -31,8 +31,7 @@ from opcost.running.bench import AssumedVersions, Bench, OpenBench, assumed_vers
 from opcost.running.campaign import Campaign, Outcome
 from opcost.running.expected_times import size_of, sizes_in
 from opcost.running.plan import Reason, Work
-from opcost.running.request import selected, without_grids
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest, selected, without_grids
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, model_tuple, set_done

@@ -11,7 +11,7 @@ from opcost.measuring.conditions import WARM, Conditions, is_device_name
 from opcost.measuring.setting import refuse_unknown
 from opcost.operators.counts import OperatorCounts
 from opcost.progress import Progress
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_in_memory
 from opcost.stages.make_configs import config_of

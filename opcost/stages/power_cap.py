@@ -15,8 +15,7 @@ from typing import Protocol, TypeAlias
 
 from opcost.columns import present_moment
 from opcost.errors import UserError
-from opcost.metering.cap_objectives import Wish
-from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts, PowerCapRow
+from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts, PowerCapRow, Wish
 from opcost.metering.power_caps import (
     ABOVE_POWER_RATIO,
     CAPS,

@@ -43,8 +43,7 @@ from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
 from opcost.progress import Progress, reported
 from opcost.running.expected_times import numbers_of_rows
-from opcost.running.request import Request
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.make_configs import config_of
 from opcost.stages.ranking_data import RankingData, read_ranking_data

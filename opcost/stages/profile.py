@@ -30,7 +30,7 @@ from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, sho
 from opcost.progress import Progress
 from opcost.running.bench import Bench, OpenBench, open_local_bench
 from opcost.running.devices import choose_device
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, find_comparisons
 from opcost.stages.count import CountFailure, count_operators, warn_of_compiled

@@ -52,7 +52,7 @@ from opcost.running.bench import HoldingBench, OpenHoldingBench, new_log_name
 from opcost.running.campaign import costs_of, in_one_line
 from opcost.running.expected_times import BETWEEN_S, numbers_of_rows, opening_parts_s, size_of
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.stages.make_configs import config_of, configs_of, scratch_folder
 from opcost.stages.predict import computing_counts, conditions_for, measurements_of, trained
 from opcost.stages.wanted_model import WantedModel, named_configs

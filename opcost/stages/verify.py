@@ -31,8 +31,7 @@ from opcost.progress import Progress, reported
 from opcost.running.apparatus import OpenApparatus, open_apparatus
 from opcost.running.devices import choose_device, product_of
 from opcost.running.expected_times import published_size
-from opcost.running.request import Request, counted
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest, counted
 from opcost.sources.models import ResolvedModel, resolve
 from opcost.sources.port import PublishedFacts
 from opcost.sources.registry import models_matching, with_usual_size

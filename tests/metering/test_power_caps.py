@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from simulated_caps import LARGEST_LOSS_RATIO, SimulatedCard, losses, swept
 
-from opcost.metering.cap_objectives import Objective, Wish
-from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts
+from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts, Objective, Wish
 from opcost.metering.power_caps import (
     best_cap,
     fit_caps,

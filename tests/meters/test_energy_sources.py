@@ -122,7 +122,7 @@ def test_a_source_that_is_named_is_open_and_the_others_are_closed(
 def test_gpus_are_those_that_cuda_shows(
     visible: str | None, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opcost.meters.nvidia.gpu_uuids", lambda: ["GPU-a1", "GPU-b2"])
+    monkeypatch.setattr("opcost.meters.nvml.Nvidia.uuids", lambda _: ["GPU-a1", "GPU-b2"])
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     if expected:
         assert visible_gpus(environment) == expected
@@ -132,15 +132,15 @@ def test_gpus_are_those_that_cuda_shows(
 
 
 def test_without_nvml_or_with_a_mig_instance_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opcost.meters.nvidia.gpu_uuids", lambda: ["GPU-a1"])
+    monkeypatch.setattr("opcost.meters.nvml.Nvidia.uuids", lambda _: ["GPU-a1"])
     with pytest.raises(GpuError) as found:
         visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-0"})
     assert found.value.hides_gpu
 
-    def missing() -> list[str]:
+    def missing(_: object) -> list[str]:
         raise GpuError("NVML: Shared Library Not Found")
 
-    monkeypatch.setattr("opcost.meters.nvidia.gpu_uuids", missing)
+    monkeypatch.setattr("opcost.meters.nvml.Nvidia.uuids", missing)
     with pytest.raises(GpuError, match="NVML: Shared Library Not Found") as found:
         visible_gpus({})
     assert not found.value.hides_gpu

@@ -1,10 +1,12 @@
 """The host: its clock, and its load, temperature and memory, from files as Linux has them."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from powercap import RANGE_UJ, add_domain
 
 from opcost.meters.host import HostState, SystemClock
 from opcost.power.log_rows import HostRow
@@ -70,72 +72,50 @@ def test_the_monotonic_time_is_that_between_the_two_reads_around_the_epoch(monke
 # The host's power in a loop, from counters in files
 
 
-class Host:
-    """A host with counters of one package and its memory, and a clock."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.now_s = root, 0.0
-        self.counters = {"intel-rapl:0": ("package-0", 0), "intel-rapl:0:0": ("dram", 0)}
-        for folder, (name, _) in self.counters.items():
-            (root / folder).mkdir()
-            (root / folder / "name").write_text(name)
-            (root / folder / "max_energy_range_uj").write_text("1000000000")
-        self.pass_time(0.0, 0.0, 0.0)
-
-    def pass_time(self, seconds: float, package_w: float, dram_w: float) -> None:
-        self.now_s += seconds
-        for folder, power_w in zip(self.counters, (package_w, dram_w), strict=True):
-            name, energy_uj = self.counters[folder]
-            energy_uj = (energy_uj + round(power_w * seconds * 1e6)) % 1_000_000_000
-            self.counters[folder] = name, energy_uj
-            (self.root / folder / "energy_uj").write_text(str(energy_uj))
-
-    def watch(self) -> HostPowerWatch:
-        return HostPowerWatch(self.root, lambda: self.now_s)
+def spend(counters: Sequence[Path], energies_j: Sequence[float], time_s: float = 0.2) -> None:
+    """Let time pass, in which the counters move on; they wrap."""
+    time.sleep(time_s)
+    for counter, energy_j in zip(counters, energies_j, strict=True):
+        counter.write_text(str(round(int(counter.read_text()) + energy_j * 1e6) % RANGE_UJ))
 
 
-def test_the_mean_power_of_the_loop_is_that_of_packages_and_memory(tmp_path: Path) -> None:
-    host = Host(tmp_path)
-    watch = host.watch()
+@pytest.fixture
+def counters(tmp_path: Path) -> tuple[Path, ...]:
+    package = add_domain(tmp_path, "intel-rapl:0", "package-0", RANGE_UJ - 1_000_000)
+    return package, add_domain(tmp_path, "intel-rapl:0:0", "dram")
+
+
+def test_the_mean_power_of_the_loop_is_that_of_packages_and_memory(tmp_path: Path, counters: tuple[Path, ...]) -> None:
+    watch, threads = HostPowerWatch(tmp_path), threading.enumerate()
     assert watch.power.host_power_missing_reason == "no loop was run"
-    host.pass_time(1.0, 500.0, 500.0)
-    watch.before_loop()
-    host.pass_time(2.0, 100.0, 10.0)
-    watch.after_finish()
-    host.pass_time(1.0, 500.0, 500.0)
-    assert (watch.power.cpu_package_power_w, watch.power.dram_power_w) == pytest.approx((100.0, 10.0))
-    assert watch.power.host_power_missing_reason is None
-    watch.before_loop()
-    for _ in range(60):
-        # Counters wrap several times.
-        host.pass_time(5.0, 150.0, 15.0)
-        watch.during()
-    watch.after_finish()
-    assert watch.power.cpu_package_power_w == pytest.approx(150.0)
-
-
-def begins_again(host: Host) -> None:
-    host.counters["intel-rapl:0"] = "package-0", 0
-    host.pass_time(0.1, 100.0, 10.0)
+    for energies_j in ((20.0, 2.0), (30.0, 3.0)):
+        spend(counters, (5.0, 5.0), 0.0)
+        watch.before_loop()
+        spend(counters, energies_j)
+        watch.after_finish()
+        spend(counters, (5.0, 5.0), 0.0)
+        expected_w = [energy_j / 0.2 for energy_j in energies_j]
+        assert [watch.power.cpu_package_power_w, watch.power.dram_power_w] == pytest.approx(expected_w, rel=0.1)
+        assert watch.power.host_power_missing_reason is None
+    assert threading.enumerate() == threads
 
 
 @pytest.mark.parametrize(
-    ("course", "reason"),
+    ("energies_j", "reason"),
     [
-        (begins_again, "the RAPL counter of package-0 jumped from 500 J to 10 J"),
-        (lambda host: host.pass_time(1.0, 0.0, 0.0), "the RAPL counters stand still"),
+        ((-500.0, 1.0), "the RAPL counter of package-0 jumped from 262142.33 J to 261642.33 J"),
+        ((0.0, 1.0), "rapl package stands still"),
     ],
 )
 def test_a_counter_that_begins_again_or_stands_still_is_no_power(
-    tmp_path: Path, course: Callable[[Host], None], reason: str
+    tmp_path: Path, counters: tuple[Path, ...], energies_j: tuple[float, float], reason: str
 ) -> None:
-    host = Host(tmp_path)
-    watch = host.watch()
-    host.pass_time(1.0, 500.0, 5.0)
+    watch = HostPowerWatch(tmp_path)
     watch.before_loop()
-    course(host)
+    spend(counters, energies_j)
     watch.after_finish()
     assert watch.power.cpu_package_power_w is None
+    assert watch.power.dram_power_w == pytest.approx(5.0, rel=0.1)
     assert reason in str(watch.power.host_power_missing_reason)
 
 

@@ -29,7 +29,7 @@ from opcost.meters.gpu_meters import (
 )
 from opcost.meters.gpus import gpu_facts
 from opcost.meters.nvidia_smi import INSTANT, MIG_REASON
-from opcost.meters.nvml import COUNTER, SAMPLES, NvmlGpu, gpu_uuids
+from opcost.meters.nvml import COUNTER, SAMPLES, Nvidia, NvmlGpu
 from opcost.meters.opening import open_meters
 from opcost.power.ports import DeviceFacts, GpuError
 from opcost.power.trace import Window, mean_power
@@ -183,10 +183,10 @@ def test_the_state_is_in_si_units_and_none_where_nvml_lacks_it(nvml: FakeNvml) -
 
 
 def test_all_gpus_are_listed_and_nvml_is_left(nvml: FakeNvml) -> None:
-    assert gpu_uuids() == ["GPU-1"]
+    assert Nvidia().uuids() == ["GPU-1"]
     nvml.failure = NVMLError("GPU is lost")
     with pytest.raises(GpuError, match="GPU is lost"):
-        gpu_uuids()
+        Nvidia().uuids()
     assert nvml.is_open == 0
 
 

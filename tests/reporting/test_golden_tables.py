@@ -46,8 +46,7 @@ from opcost.reporting.model_tables import ABOUT_OPERATORS, print_layers, print_p
 from opcost.reporting.progress_lines import BarProgress, PlainProgress
 from opcost.reporting.ranking_tables import print_rankings
 from opcost.running.bench import AssumedVersions
-from opcost.running.request import Request
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport, compare_against
 from opcost.stages.count import CensusRow, CountPlan, CountReport, FormulaGap

@@ -13,8 +13,7 @@ from simulated_apparatus import RecordedProgress
 from opcost.operators.counts import CalledModule
 from opcost.reporting.charts import Compared, compared
 from opcost.reporting.report import MOST_TREES, layers
-from opcost.running.request import Request
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest
 from opcost.stages.compare import find_comparisons
 from opcost.stages.count import count_operators
 from opcost.storage.configs import ModelFolders

@@ -16,7 +16,7 @@ from torch import nn
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.operators.tuples import ARGUMENTS, OperatorTuple, Structure, TensorSpec, model_operator, stored_as
 from opcost.running.expected_times import size_of
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config, models_matching, with_usual_size
 from opcost.sources.transformers import listed

@@ -21,9 +21,8 @@ from opcost.operators.tuples import OperatorTuple, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.prediction.durations import Size
 from opcost.running.expected_times import size_of
+from opcost.running.request import RunRequest, selected
 from opcost.running.request import counted as stored
-from opcost.running.request import selected
-from opcost.running.run_request import RunRequest
 from opcost.sources.models import resolve
 from opcost.stages.count import (
     CensusRow,

@@ -15,7 +15,7 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.record import KernelTimeRow
 from opcost.operators.tuples import OperatorTuple
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.stages import verify
 from opcost.stages.verify import KernelsReport, compare_kernels
 from opcost.storage.configs import ModelFolders

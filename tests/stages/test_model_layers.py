@@ -27,7 +27,7 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.tuples import OperatorTuple
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.stages.compare import find_comparisons
 from opcost.stages.measure_operators import Protocols
 from opcost.stages.model_layers import LayersReport, find_layers

@@ -16,8 +16,7 @@ from simulated_machine import Load, SimulatedWorkload
 from simulated_sweep import SimulatedSweep
 
 from opcost.errors import UserError
-from opcost.metering.cap_objectives import Objective, Wish
-from opcost.metering.cap_rows import PowerCapRow
+from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
 from opcost.stages.cap_models import open_model
 from opcost.stages.power_cap import CapBoard, CapCourse, CapSweepPlan
 from opcost.storage.database import Database

@@ -23,7 +23,7 @@ from opcost.operators.model_inputs import Units
 from opcost.reporting.ranking_tables import print_rankings, ranking_objects
 from opcost.reporting.report_sections import ranking
 from opcost.running.expected_times import numbers_of_rows
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.count import count_operators
 from opcost.stages.predict import PACKAGES, Prediction, PredictionRequest, predict

@@ -23,7 +23,7 @@ from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
 from opcost.reporting.model_tables import print_profile
 from opcost.running import bench
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.stages.make_configs import configs_of, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.profile import Measuring, Profile, profile

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from simulated_apparatus import RecordedProgress
 
-from opcost.running.run_request import RunRequest
+from opcost.running.request import RunRequest
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.make_configs import make_configs
 from opcost.stages.verify import rebuild_operators

@@ -23,8 +23,7 @@ from opcost.operators.grids import MAXIMUM_POINTS
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import META
 from opcost.prediction.sampling import MAXIMUM_BYTES, Wish
-from opcost.running.request import Request
-from opcost.running.run_request import RunRequest
+from opcost.running.request import Request, RunRequest
 from opcost.running.shipped_counts import counts_in, counts_of_operators
 from opcost.stages.count import CountReport, count_operators
 from opcost.stages.sample_operators import SampleReport, sample_operators
