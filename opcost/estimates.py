@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -297,6 +298,12 @@ def student_quantile(degrees: int) -> float:
 def estimate_of(value: float | None, standard_error: float | None) -> Estimate | None:
     """Return an estimate, None if its value or its error is None."""
     return None if value is None or standard_error is None else Estimate(value, standard_error)
+
+
+def estimate_fields(name: str, unit: str, estimate: Estimate | None) -> dict[str, Any]:
+    """Return two fields of a row: ``time_s`` and ``time_standard_error_s`` for the name ``time`` and the unit ``s``."""
+    values = value_of(estimate), standard_error_of(estimate)
+    return dict(zip((f"{name}_{unit}", f"{name}_standard_error_{unit}"), values, strict=True))
 
 
 def value_of(estimate: Estimate | None) -> float | None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from opcost.comparing.corrections import is_corrected
+from opcost.comparing.corrections import Piece, is_corrected
 from opcost.estimates import (
-    Estimate,
-    standard_error_of,
+    estimate_fields,
     total_if_known,
-    value_of,
 )
 from opcost.measuring.conditions import WARM, Circumstances, Conditions, differing_fields, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
@@ -602,46 +600,33 @@ def differing(conditions: Sequence[Conditions]) -> list[list[str]]:
 def comparison_row(found: ModelResult, compared_at: str) -> ComparisonRow:
     """Return the row of a model whose whole is measured."""
 
-    def estimates(part: Excess | None) -> tuple[Estimate | None, Estimate | None]:
-        return (None, None) if part is None else (part.time_s, part.energy_j)
+    def excess(name: str, part: Excess | None) -> dict[str, Any]:
+        time_s, energy_j = (None, None) if part is None else (part.time_s, part.energy_j)
+        return estimate_fields(f"{name}_time", "s", time_s) | estimate_fields(f"{name}_energy", "j", energy_j)
+
+    def piece(name: str, part: Piece) -> dict[str, Any]:
+        return {f"{name}_time_s": part.time_s, f"{name}_energy_j": part.energy_j}
 
     full, cost, gap, eager, kernels = found.full, found.cost, found.gap, found.eager, found.kernels
-    (correction_s, correction_j), (limit_s, limit_j) = estimates(gap.correction), estimates(gap.power_limit)
     return ComparisonRow(
         key=full.key,
         operator=full.operator,
-        time_s=value_of(cost.time_s),
-        energy_j=value_of(cost.energy_j),
         name=found.name,
         input_data=found.runs.input_data,
         counted=found.runs.counted,
-        time_standard_error_s=standard_error_of(cost.time_s),
-        energy_standard_error_j=standard_error_of(cost.energy_j),
-        full_time_s=full.measurement.time_s,
-        full_time_standard_error_s=full.measurement.time_standard_error_s,
-        full_energy_j=value_of(found.full_energy_j),
-        full_energy_standard_error_j=standard_error_of(found.full_energy_j),
+        **estimate_fields("time", "s", cost.time_s),
+        **estimate_fields("energy", "j", cost.energy_j),
+        **estimate_fields("full_time", "s", time_of(full)),
+        **estimate_fields("full_energy", "j", found.full_energy_j),
         reference_temperature_c=cost.basis.temperature_c,
-        time_ratio=value_of(found.time_ratio),
-        time_standard_error_ratio=standard_error_of(found.time_ratio),
-        energy_ratio=value_of(found.energy_ratio),
-        energy_standard_error_ratio=standard_error_of(found.energy_ratio),
-        function_time_s=gap.functions.time_s,
-        function_energy_j=gap.functions.energy_j,
-        correction_time_s=value_of(correction_s),
-        correction_time_standard_error_s=standard_error_of(correction_s),
-        correction_energy_j=value_of(correction_j),
-        correction_energy_standard_error_j=standard_error_of(correction_j),
-        power_limit_time_s=value_of(limit_s),
-        power_limit_time_standard_error_s=standard_error_of(limit_s),
-        power_limit_energy_j=value_of(limit_j),
-        power_limit_energy_standard_error_j=standard_error_of(limit_j),
-        dropped_time_s=gap.dropped.time_s,
-        dropped_energy_j=gap.dropped.energy_j,
-        unmeasured_time_s=gap.unmeasured.time_s,
-        unmeasured_energy_j=gap.unmeasured.energy_j,
-        unexplained_time_s=gap.unexplained.time_s,
-        unexplained_energy_j=gap.unexplained.energy_j,
+        **estimate_fields("time", "ratio", found.time_ratio),
+        **estimate_fields("energy", "ratio", found.energy_ratio),
+        **piece("function", gap.functions),
+        **excess("correction", gap.correction),
+        **excess("power_limit", gap.power_limit),
+        **piece("dropped", gap.dropped),
+        **piece("unmeasured", gap.unmeasured),
+        **piece("unexplained", gap.unexplained),
         eager_device_time_s=None if eager is None else eager.device_time_s,
         eager_launch_time_s=None if eager is None else eager.launch_time_s,
         eager_energy_j=None if eager is None else eager.energy_j,

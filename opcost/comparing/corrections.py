@@ -18,7 +18,13 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.estimates import Estimate, combined, standard_error_of, sum_of_independent, total_if_known, value_of
+from opcost.estimates import (
+    Estimate,
+    combined,
+    estimate_fields,
+    sum_of_independent,
+    total_if_known,
+)
 from opcost.measuring.conditions import COLD, GRAPH, WARM, Conditions, precision_dtype
 from opcost.measuring.flags import Flag, joined_notes, meanings
 from opcost.measuring.loop import HARDLY_THROTTLED_RATIO
@@ -462,10 +468,8 @@ def chain_row(chain: Chain, whole: MeasurementRow, found: Excess) -> ChainRow:
     row = refused_row(chain, notes, whole.conditions, whole.measurement.ended_at)
     return replace(
         row,
-        time_s=value_of(found.time_s),
-        time_standard_error_s=standard_error_of(found.time_s),
-        energy_j=value_of(found.energy_j),
-        energy_standard_error_j=standard_error_of(found.energy_j),
+        **estimate_fields("time", "s", found.time_s),
+        **estimate_fields("energy", "j", found.energy_j),
         device_uuid=whole.circumstances.device_uuid,
     )
 

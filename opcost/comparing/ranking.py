@@ -18,7 +18,7 @@ import numpy as np
 from opcost.columns import COUNT_FROM_1, Column, Columns, one_of
 from opcost.comparing.model_result import Doubt, ModelResult, predicted_piece
 from opcost.comparing.roofline import Roofline, roof_share
-from opcost.estimates import Estimate, ratio_if_known, standard_error_of, value_of
+from opcost.estimates import Estimate, estimate_fields, ratio_if_known, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.operators.counts import MODEL, OperatorCount
 from opcost.operators.model_inputs import Unit
@@ -239,10 +239,8 @@ def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline
         unit=None if model.units is None else model.units.unit,
         input_size="x".join(map(str, model.input_size)),
         source=SUM if whole is None else WHOLE,
-        time_s=value_of(model.time_s),
-        time_standard_error_s=standard_error_of(model.time_s),
-        energy_j=value_of(energy_j),
-        energy_standard_error_j=standard_error_of(energy_j),
+        **estimate_fields("time", "s", model.time_s),
+        **estimate_fields("energy", "j", energy_j),
         power_w=model.power_w,
         time_per_sample_s=ratio_if_known(value_of(model.time_s), units),
         energy_per_sample_j=ratio_if_known(value_of(energy_j), units),

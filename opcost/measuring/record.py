@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Annotated, Protocol, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
@@ -373,6 +375,11 @@ class KernelTimeRow(Columns):
     conditions: Conditions
 
 
+UNIT_OF: Mapping[str, str] = MappingProxyType({"time": "s", "energy": "j"})
+PARTS = ("full_", "", "function_", "correction_", "power_limit_", "dropped_", "unmeasured_", "unexplained_")
+"""The beginnings of columns with costs of a comparison, in the order of the fields of ``Costs``; of the sum none."""
+
+
 @dataclass(frozen=True)
 class Costs:
     """The times in s or the energies in J of a comparison: the whole, the sum and its functions, and the other parts.
@@ -470,27 +477,21 @@ class ComparisonRow(Columns):
 
     def costs(self, quantity: str) -> Costs:
         """Return the costs in ``time`` or ``energy``."""
-        if quantity == "time":
-            return Costs(
-                *(self.full_time_s, self.time_s, self.function_time_s, self.correction_time_s),
-                *(self.power_limit_time_s, self.dropped_time_s, self.unmeasured_time_s, self.unexplained_time_s),
-            )
-        return Costs(
-            *(self.full_energy_j, self.energy_j, self.function_energy_j, self.correction_energy_j),
-            *(self.power_limit_energy_j, self.dropped_energy_j, self.unmeasured_energy_j, self.unexplained_energy_j),
-        )
+        name = f"{quantity}_{UNIT_OF[quantity]}"
+        return Costs(*(getattr(self, f"{part}{name}") for part in PARTS))
+
+    def estimate(self, quantity: str, part: str = "", unit: str | None = None) -> Estimate | None:
+        """Return a cost with its error, of the sum or of one of ``PARTS``; None if it is unknown."""
+        end = UNIT_OF[quantity] if unit is None else unit
+        values = (getattr(self, f"{part}{quantity}{name}_{end}") for name in ("", "_standard_error"))
+        return estimate_of(*values)
 
     def correction(self, quantity: str) -> Estimate | None:
         """Return all that corrects the sum of ``time`` or ``energy``: the cache correction and the power limit's part.
 
         None if the cache correction is unknown. An unknown part of the power limit is left out.
         """
-        if quantity == "time":
-            cache = estimate_of(self.correction_time_s, self.correction_time_standard_error_s)
-            limit = estimate_of(self.power_limit_time_s, self.power_limit_time_standard_error_s)
-        else:
-            cache = estimate_of(self.correction_energy_j, self.correction_energy_standard_error_j)
-            limit = estimate_of(self.power_limit_energy_j, self.power_limit_energy_standard_error_j)
+        cache, limit = (self.estimate(quantity, part) for part in ("correction_", "power_limit_"))
         return cache if cache is None or limit is None else sum_of_independent([cache, limit])
 
     @property

@@ -15,7 +15,7 @@ from opcost.comparing.comparison import KindCost, Remark
 from opcost.comparing.corrections import with_method_error
 from opcost.comparing.model_result import Doubt, ModelResult, doubts
 from opcost.comparing.roofline import COMPUTE, Roof
-from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of, sum_of_independent
+from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.record import ComparisonRow
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import markup as svg
@@ -75,20 +75,14 @@ class Compared:
 
     def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
         """Return sum and whole of ``time`` or ``energy``, None if one is unknown."""
-        row = self.row
-        if quantity == "time":
-            summed = estimate_of(row.time_s, row.time_standard_error_s)
-            whole = estimate_of(row.full_time_s, row.full_time_standard_error_s)
-        else:
-            summed = estimate_of(row.energy_j, row.energy_standard_error_j)
-            whole = estimate_of(row.full_energy_j, row.full_energy_standard_error_j)
+        summed, whole = self.row.estimate(quantity), self.row.estimate(quantity, "full_")
         return None if summed is None or whole is None else (summed, whole)
 
     def ratio(self, quantity: str) -> Estimate | None:
         """Return sum over whole of ``time`` or ``energy``, None if one is unknown."""
         pair = self.pair(quantity)
         # The row's error of the ratio of energies includes that of normalising both to one temperature.
-        of_energies = estimate_of(self.row.energy_ratio, self.row.energy_standard_error_ratio)
+        of_energies = self.row.estimate("energy", unit="ratio")
         if quantity == "energy" and of_energies is not None:
             return of_energies
         return None if pair is None else pair[0].divided_by(pair[1])
