@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -21,19 +21,20 @@ from opcost.comparing.coverage import (
     to_add,
     total,
 )
+from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
 from opcost.invocation import command
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, ran_as_requested
 from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.counts import OperatorCounts, names_kept, of_operators, tuple_key
+from opcost.operators.counts import OperatorCounts, Selection, names_kept, of_operators, tuple_key
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
 from opcost.running.request import Request
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.storage.configs import ModelConfig, replace_whitelist
 from opcost.storage.model_counts import COUNTS
-from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_beside, sum_operators
+from opcost.summing.summation import Measurements, best_of_each_board, sum_operators
 from opcost.units import some_of
 
 TIE_WEIGHT = 0.5
@@ -94,9 +95,17 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     if others:
         text = "left out, because costs are those of precision: %s: %s; name them to see theirs"
         logging.getLogger(__name__).warning(text, known.conditions.precision, some_of(others))
-    sums = {config.name: _sum_of(counts, known) for config, counts in own}
-    costs = _known_costs_of({name: cost for name, (_, cost) in sums.items()}, known.predictor)
-    advised = [_advice(name, costs[name], whitelist, target_ratio, sums[name]) for name in costs]
+    results = {}
+    for config, counts in own:
+        # Of all operators: also those that compute nothing, if they are measured.
+        selection = Selection(counts, replace(counts, counts=()))
+        wholes = [whole for whole in known.wholes if tuple_key(whole.key) == counts.model.key]
+        one = known.evidence.result(selection, wholes, known.conditions)
+        if not wholes:
+            one = replace(one, cost=sum_operators(counts, known.evidence.measurements, known.conditions))
+        results[config.name] = replace(one, name=config.name)
+    costs = _known_costs_of(results.values(), known.predictor)
+    advised = [_advice(results[name], costs[name], whitelist, target_ratio) for name in costs]
     smallest = smallest_whitelist(list(costs.values()), target_ratio, smallest_cover)
     if write:
         _refuse_guesses(costs, known.conditions)
@@ -131,7 +140,7 @@ class _Known:
     """The rows of operators and of whole models under some conditions, and the predictor of other operators."""
 
     conditions: Conditions
-    measurements: Measurements
+    evidence: Evidence
     wholes: tuple[MeasurementRow, ...]
     predictor: CostModel
     estimated_ratios: tuple[float, float, float]
@@ -168,7 +177,7 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
     rows_of_wholes = request.database.full_model_measurements.rows(of_operators(counts.model for _, counts in models))
     under = (row for row in best_of_each_board(rows_of_wholes) if row.conditions.key == conditions.key)
     wholes = tuple(filter(ran_as_requested, under))
-    return _Known(conditions, measurements, wholes, predictor, quartiles(predictor, known))
+    return _Known(conditions, Evidence(measurements), wholes, predictor, quartiles(predictor, known))
 
 
 def _all_counted(request: Request) -> list[OperatorCounts]:
@@ -182,20 +191,15 @@ def _all_counted(request: Request) -> list[OperatorCounts]:
     return found
 
 
-def _sum_of(counts: OperatorCounts, known: _Known) -> tuple[MeasurementRow | None, ModelCost]:
-    """Return a model's whole, None if it is not measured, and its sum: as comparisons choose, but of all operators."""
-    is_own = of_operators([counts.model])
-    wholes = [whole for whole in known.wholes if is_own(whole.key)]
-    if not wholes:
-        return None, sum_operators(counts, known.measurements, known.conditions)
-    return best_whole(wholes, lambda row: sum_beside(row, counts, known.measurements, known.conditions))
-
-
-def _known_costs_of(sums: Mapping[str, ModelCost], predictor: CostModel) -> dict[str, Costs]:
+def _known_costs_of(results: Iterable[ModelResult], predictor: CostModel) -> dict[str, Costs]:
     """Return the costs of each model. Those without a known one are left out. Raises UserError: all are."""
-    found = {name: costs_of(cost, predictor) for name, cost in sums.items()}
-    costs = {name: of_model for name, of_model in found.items() if of_model is not None}
-    others = [f"{name} ({sums[name].flop_missing_reason})" for name in found if name not in costs]
+    costs, others = {}, []
+    for one in results:
+        of_model = costs_of(one.cost, predictor)
+        if of_model is None:
+            others.append(f"{one.name} ({one.cost.flop_missing_reason})")
+        else:
+            costs[one.name] = of_model
     reason = "operators without a row have unknown FLOPs, so their costs cannot be estimated; measure them with block 2"
     if not costs:
         raise UserError(f"{', '.join(others)}: {reason}")
@@ -217,19 +221,13 @@ def _refuse_guesses(costs: Mapping[str, Costs], conditions: Conditions) -> None:
         logging.getLogger(__name__).warning(text, len(guessed), len(costs), ", ".join(guessed))
 
 
-def _advice(
-    name: str,
-    costs: Costs,
-    whitelist: tuple[str, ...],
-    target_ratio: float,
-    summed: tuple[MeasurementRow | None, ModelCost],
-) -> ModelAdvice:
-    share, of_all, (whole, cost) = share_of(costs, whitelist), total(costs.values()), summed
+def _advice(result: ModelResult, costs: Costs, whitelist: tuple[str, ...], target_ratio: float) -> ModelAdvice:
+    share, of_all, whole = share_of(costs, whitelist), total(costs.values()), result.whole
     kept = [one for operator, one in costs.items() if operator in whitelist]
-    whole_j = None if whole is None else value_of(cost.basis.energy_of(whole))
+    whole_j = value_of(result.full_energy_j)
     has_energy = share.energy_ratio is not None and whole_j is not None
     return ModelAdvice(
-        name=name,
+        name=result.name,
         time_ratio=share.time_ratio,
         energy_ratio=share.energy_ratio,
         measured_ratio=of_all.measured_ratio,
