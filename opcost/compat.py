@@ -45,8 +45,6 @@ __all__ = [
     "set_power_cap",
 ]
 
-JOULES_PER_KWH = 3.6e6
-
 CAP_HEADER = ("power cap (W)", "time (s)", "energy (J)", "energy (kWh)", "EDP (J s)", "ED2P (J s^2)")
 
 Model = TypeVar("Model", bound="nn.Module")
@@ -84,7 +82,6 @@ class EnergyMeasurementTool(_Tool):
         self._meter.stop()
 
     def flush(self) -> None:
-        """Write all rows; also called at the end of the program."""
         self._meter.close()
         rows = []
         for result in self._meter.results:
@@ -302,7 +299,7 @@ def _board(gpu_num: int) -> CapBoard:
 
 
 def _kwh(energy_j: float | None) -> float | None:
-    return None if energy_j is None else energy_j / JOULES_PER_KWH
+    return None if energy_j is None else energy_j / 3.6e6
 
 
 def _percent(share_ratio: float | None) -> float | None:

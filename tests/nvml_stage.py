@@ -18,7 +18,7 @@ from pathlib import Path
 from opcost.errors import UserError
 from opcost.meters.gpu_meters import EVERY_TICK_SOURCE, CounterMeter, CounterSampler, PowerSampler, SampleMeter
 from opcost.meters.gpus import OtherProcesses
-from opcost.meters.nvml import NvmlGpu
+from opcost.meters.nvml import Nvidia
 from opcost.meters.opening import JoinedMeter
 from opcost.power.ports import GpuError, Meter
 from opcost.power.trace import PowerTrace, Window, mean_power
@@ -151,7 +151,7 @@ def _measured(name: Path, course: Course) -> dict[str, object]:
     idle_power_w = None
     with ExitStack() as stack:
         try:
-            gpu = NvmlGpu.open(UUID)
+            gpu = Nvidia().open(UUID)
         except GpuError as error:
             return {"refusals": [str(error)]}
         stack.callback(gpu.close)

@@ -30,7 +30,7 @@ from opcost.measuring.workload import Call, Calls, Workload
 from opcost.meters.gpu_meters import TickFinder
 from opcost.meters.gpus import gpu_facts
 from opcost.meters.nvidia_smi import AVERAGE, INSTANT
-from opcost.meters.nvml import COUNTER, SAMPLES, NvmlGpu
+from opcost.meters.nvml import COUNTER, SAMPLES, Nvidia
 from opcost.operators.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.operators.counts import Case, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -410,7 +410,7 @@ def test_a_graph_whose_outputs_fill_the_memory_is_captured_after_torch_gave_some
 
 
 def test_nvml_keeps_power_samples_of_a_gpu_at_work() -> None:
-    gpu = NvmlGpu.open(facts().uuid)
+    gpu = Nvidia().open(facts().uuid)
     workload = as_graph(operator_workload(PRODUCT, GPU))
     begin_s = time.time()
     while time.time() < begin_s + 1.0:
@@ -614,7 +614,7 @@ def test_windows_of_a_users_code_have_the_energy_that_the_counter_counts() -> No
             torch.mm(left, right)
             torch.cuda.synchronize()
 
-    gpu = NvmlGpu.open(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+    gpu = Nvidia().open(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
     finder = TickFinder(gpu.energy_j, time.monotonic, lambda seconds: bool(time.sleep(seconds)))
     with EnergyMeter([GPU]) as meter:
         work(1.0)

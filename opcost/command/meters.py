@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.power.log_rows import PowerRow, PowerSummary, csv_header, csv_line
+from opcost.power.log_rows import COLUMNS, PowerRow, PowerSummary, csv_line
 from opcost.reporting.output import print_json
 
 
@@ -58,7 +58,7 @@ def _log(arguments: Namespace) -> int:
         _report(f"logging {'the CPU' if gpu is None else f'GPU {gpu}'} to {path}; Ctrl-C ends it")
         try:
             with path.open("x", encoding="utf-8", buffering=1) as file:
-                file.write(csv_header() + "\n")
+                file.write(",".join(COLUMNS) + "\n")
                 for rows in itertools.chain([first], shown(batches)):
                     file.writelines(csv_line(row) + "\n" for row in rows)
                     summary.add_all(rows)

@@ -9,6 +9,7 @@ import argparse
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from opcost.errors import UserError
@@ -49,21 +50,15 @@ def positive_seconds(text: str) -> float:
     return _number(text, lambda time_s: 0 < time_s <= MAXIMUM_S, f"a time in seconds; {remedy}")
 
 
-def count(text: str) -> int:
-    """Return a whole number from 1."""
-    return _count(text, least=1, example=10)
-
-
-def count_from_0(text: str) -> int:
-    """Return a whole number from 0."""
-    return _count(text, least=0, example=2)
-
-
 def _count(text: str, least: int, example: int) -> int:
     if not re.fullmatch(r"0|[1-9][0-9]{0,8}", text) or int(text) < least:
         remedy = f"use a whole number from {least}, such as {example}"
         raise argparse.ArgumentTypeError(f"{text!r} is not a count; {remedy}")
     return int(text)
+
+
+count, count_from_0 = partial(_count, least=1, example=10), partial(_count, least=0, example=2)
+"""Whole numbers."""
 
 
 def input_size(text: str) -> tuple[int, ...]:

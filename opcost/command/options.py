@@ -75,7 +75,6 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{problem} (choose from {', '.join(choices)})")
 
     def error(self, message: str) -> NoReturn:
-        """Print the error, and exit with status 2."""
         self.exit(USER_ERROR, f"error: {quotable(message)}; see {self.prog} --help\n")
 
 

@@ -22,15 +22,13 @@ from opcost.version import __version__
 
 
 def _database(arguments: Namespace) -> Path | None:
-    return None if arguments.dry_run else user_folders(*(getattr(arguments, key) for key in FOLDERS)).database
+    folders = user_folders(arguments.home, arguments.measurements, arguments.database)
+    return None if arguments.dry_run else folders.database
 
 
 def _present(folder: Path | None) -> Path | None:
     """Return a folder that exists: a log would make a mistyped database."""
     return folder if folder is not None and folder.is_dir() else None
-
-
-FOLDERS = ("home", "measurements", "database")
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,6 @@ class Subcommand:
         return parser
 
     def main(self) -> int:
-        """Run the script that does the same; return the exit status."""
         arguments = self.parser().parse_args()
         with results_apart(arguments):
             return self.run(arguments)

@@ -61,7 +61,6 @@ class Curve:
     curvature: float = 0.0
 
     def at(self, log_cap: Array) -> Array:
-        """Return the logarithm of the quantity at logarithms of caps."""
         below = np.zeros_like(log_cap) if self.knee is None else np.maximum(0.0, self.knee - log_cap)
         if self.slope * self.curvature < 0:
             # Beyond the lowest measured cap the parabola would turn back.
@@ -109,12 +108,12 @@ class Proposal:
         return self.value_ratio < 1 - LEAST_SAVING_RATIO
 
 
-def spread_caps(lowest_w: float, highest_w: float, number: int = CAPS) -> tuple[float, ...]:
+def spread_caps(lowest_w: float, highest_w: float) -> tuple[float, ...]:
     """Return whole watts from the lowest to the highest cap, whose ratios are equal; fewer if the range is narrow."""
     lowest, highest = math.ceil(lowest_w), math.floor(highest_w)
     if highest <= lowest:
         return (float(lowest),) if lowest <= highest_w else (highest_w,)
-    return tuple(sorted({float(round(cap)) for cap in np.geomspace(lowest, highest, number)}))
+    return tuple(sorted({float(round(cap)) for cap in np.geomspace(lowest, highest, CAPS)}))
 
 
 def fit_caps(points: Sequence[CapPoint], around_w: float | None = None) -> CapFit:

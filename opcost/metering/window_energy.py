@@ -1,17 +1,8 @@
 """The cost of a window: seconds, and the energy of each device with its error, or why it is unknown.
 
-Samples place the energy in time, the energy counter scales it.
-
-Readings are power as a function of time that is constant in pieces. A reading is the mean power of a piece, not the
-power at a moment. Where a window ends inside a piece, the energy of the part inside depends on how the power changed
-within the piece. The neighbouring pieces show between which powers it changed, and in which direction.
-
-Over a span from one tick of the counter to another the counter gives the energy. The samples give the share of it that
-is in the window, which may begin and end at any moment:
-
-    energy = (energy of the span by the counter) x (energy of the window by samples) / (energy of the span by samples)
-
-So a fault of the samples that both have alike, as under pulses of tens of milliseconds, cancels.
+Samples place the energy in time, the energy counter scales it (``docs/metering.md``). Readings are power as a function
+of time that is constant in pieces. A reading is the mean power of a piece, not the power at a moment. Where a window
+ends inside a piece, neighbouring pieces show between which powers the power changed, and in which direction.
 """
 
 from __future__ import annotations
@@ -97,7 +88,6 @@ class Pieces:
         return float(_overlap_s(self.begin_s[first:last], self.end_s[first:last], window).sum())
 
     def touch(self, window: Window) -> npt.NDArray[np.bool_]:
-        """Return which pieces are at least partly inside a window."""
         touching: npt.NDArray[np.bool_] = (self.end_s > window.begin_s) & (self.begin_s < window.end_s)
         return touching
 

@@ -94,7 +94,6 @@ class TimedRows:
 
     @property
     def newest_s(self) -> float:
-        """The time of the last row, 0 if there is none."""
         with self._lock:
             return self._epoch_s[-1] if self._epoch_s else 0.0
 

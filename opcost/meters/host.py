@@ -49,10 +49,10 @@ class SystemClock:
         return ClockReading(monotonic_s=(before_s + after_s) / 2, epoch_s=epoch_s)
 
 
-def cpu_product(cpu_info: Path = PROC / "cpuinfo") -> str:
+def cpu_product() -> str:
     """Return the processor's product name as reported by the kernel, else its architecture."""
     try:
-        lines = cpu_info.read_text().splitlines()
+        lines = (PROC / "cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

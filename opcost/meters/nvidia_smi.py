@@ -142,7 +142,6 @@ def _refusal(uuid_or_index: str, output: str) -> GpuError:
 
 
 def _quote(output: str) -> str:
-    """Return the last line of nvidia-smi's output, shortened."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return lines[-1][:_LONGEST_QUOTE] if lines else "nothing"
 
@@ -290,7 +289,6 @@ class LogFollower:
         self._at_line_begin = offset == logger.rows_offset
 
     def read(self) -> tuple[LogRow, ...]:
-        """Return the complete rows that have arrived since the last call."""
         complete, newline, _ = self._logger.content(self._offset).rpartition(b"\n")
         if not newline:
             return ()

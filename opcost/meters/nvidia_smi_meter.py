@@ -43,7 +43,6 @@ class NvidiaSmiMeter:
         self._start_failure = "the meter was not started"
 
     def start(self) -> None:
-        """Begin a measurement; nvidia-smi is started again if it has ended."""
         self._follower, self._rows = None, []
         try:
             self._logger.ensure_running()
@@ -60,7 +59,6 @@ class NvidiaSmiMeter:
         return power_trace([row.values for row in self._rows], None)
 
     def stop(self) -> PowerTrace:
-        """End the measurement, save its part of the log, and return its rows."""
         if self._follower is None:
             return no_trace(self._start_failure, INSTANT_SOURCE)
         end_s = time.time()

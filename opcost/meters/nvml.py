@@ -46,7 +46,7 @@ REINSTALL = "`pip install --force-reinstall nvidia-ml-py` brings it, once that p
 
 
 class NvmlGpu:
-    """Implements ``Gpu`` for one of NVIDIA's, from ``NvmlGpu.open`` to ``close``."""
+    """Implements ``Gpu``."""
 
     library = "NVML"
     sample_source = SAMPLES_SOURCE
@@ -56,20 +56,6 @@ class NvmlGpu:
         self.name = name
         self._library = library
         self._handle = handle
-
-    @classmethod
-    def open(cls, uuid_or_index: str) -> NvmlGpu:
-        """Return the GPU of this UUID, or of an index in NVML's order. Raises GpuError: there is none."""
-        library = _entered()
-        try:
-            if uuid_or_index.isdecimal():
-                handle = _asked(library, lambda: library.nvmlDeviceGetHandleByIndex(int(uuid_or_index)))
-            else:
-                handle = _asked(library, lambda: library.nvmlDeviceGetHandleByUUID(uuid_or_index))
-            return cls(library, handle, uuid_or_index)
-        except GpuError:
-            _leave(library)
-            raise
 
     def close(self) -> None:
         _leave(self._library)
@@ -93,7 +79,6 @@ class NvmlGpu:
         return None
 
     def energy_j(self) -> float:
-        """Return the value of the energy counter, which is updated every 0.1 s on an H200."""
         return float(self.ask("nvmlDeviceGetTotalEnergyConsumption")) * 1e-3
 
     def state(self) -> PowerRow:
@@ -177,7 +162,16 @@ class Nvidia(GpuVendor):
         return uuids
 
     def open(self, uuid_or_index: str) -> NvmlGpu:
-        return NvmlGpu.open(uuid_or_index)
+        library = _entered()
+        try:
+            if uuid_or_index.isdecimal():
+                handle = _asked(library, lambda: library.nvmlDeviceGetHandleByIndex(int(uuid_or_index)))
+            else:
+                handle = _asked(library, lambda: library.nvmlDeviceGetHandleByUUID(uuid_or_index))
+            return NvmlGpu(library, handle, uuid_or_index)
+        except GpuError:
+            _leave(library)
+            raise
 
     def is_of(self, torch: Any) -> bool:
         return not getattr(torch.version, "hip", None)

@@ -131,7 +131,6 @@ def _read_times_s(reads: Mapping[str, Callable[[], object]]) -> dict[str, float]
 
 
 def _if_there(question: Callable[[], Answer]) -> Answer | None:
-    """Return the answer to a query to a GPU, None if it fails."""
     try:
         return question()
     except GpuError as error:

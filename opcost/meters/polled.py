@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from opcost.estimates import FloatArray
-from opcost.power.log_rows import PowerRow, csv_header, csv_line, is_power_capped, is_thermal_slowdown
+from opcost.power.log_rows import COLUMNS, PowerRow, csv_line, is_power_capped, is_thermal_slowdown
 from opcost.power.ports import Gpu, PowerSource
 from opcost.power.trace import PowerTrace
 
@@ -42,7 +42,7 @@ class PolledMeter:
             self._thread.join()
             if self._log_path is not None:
                 self._log_path.parent.mkdir(parents=True, exist_ok=True)
-                lines = [csv_header(), *map(csv_line, self._rows)]
+                lines = [",".join(COLUMNS), *map(csv_line, self._rows)]
                 self._log_path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def _trace(self, source: PowerSource, missing_reason: str | None) -> PowerTrace:

@@ -69,11 +69,6 @@ def is_thermal_slowdown(event_reasons: int | None) -> bool | None:
     return unexplained or bool(event_reasons & (SOFTWARE_THERMAL_SLOWDOWN | HARDWARE_THERMAL_SLOWDOWN))
 
 
-def csv_header() -> str:
-    """Return the header line without its newline."""
-    return ",".join(COLUMNS)
-
-
 def followed_line(row: PowerRow, device: str, host: HostRow, mark: str) -> str:
     """Return a row of a followed program as CSV text without its newline: device, host and last mark beside the row."""
     memory = "" if host.host_memory_used_bytes is None else str(host.host_memory_used_bytes)

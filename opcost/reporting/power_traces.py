@@ -218,7 +218,7 @@ def _readings(path: Path) -> list[Readings]:
             between = pairwise(pairs)
             means = [(end_s, (end_j - j) / (end_s - s)) for (s, j), (end_s, end_j) in between if end_s > s]
             return [Readings(COUNTER, means)]
-        if header in (log_rows.csv_header(), ",".join(log_rows.FOLLOWED_COLUMNS)):
+        if header in map(",".join, (log_rows.COLUMNS, log_rows.FOLLOWED_COLUMNS)):
             rows = list(_own_rows(lines, header.split(",")))
         else:
             rows = [row.values for row in parse_log(chain([header], lines))]

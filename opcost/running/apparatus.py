@@ -235,10 +235,6 @@ def numbered(log_name: str) -> Iterator[str]:
     yield from (f"{log_name}-{number}" for number in itertools.count(2))
 
 
-PROFILED_RUNS = 2
-"""Runs before the profiled one: the first loads libraries and chooses algorithms."""
-
-
 class HostPowerWatch(Observer):
     """Meters the host's processors and their memory while a loop runs: ``power``."""
 
@@ -278,8 +274,8 @@ class Held:
 class HeldWorkload:
     """Builds a model, repeats its measurement and releases it, in the process that measures; observes the host, too."""
 
-    def __init__(self, apparatus: Apparatus, host: HostPowerWatch | None = None) -> None:
-        self._host = host or HostPowerWatch()
+    def __init__(self, apparatus: Apparatus) -> None:
+        self._host = HostPowerWatch()
         self.apparatus = replace(apparatus, observers=(*apparatus.observers, self._host))
         self._stack = ExitStack()
         self._held: Held | None = None
@@ -331,7 +327,8 @@ class HeldWorkload:
             def run(_: Mark) -> None:
                 workload.run(1)
 
-            workload.run(PROFILED_RUNS)
+            # The first run loads libraries and chooses algorithms.
+            workload.run(2)
             workload.finish()
             # The profiler reported kernels of a process's first model under other operators (``docs/log/cache.md``).
             profiled(lambda _: None)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions, measurement_key, usual_execution
@@ -234,12 +234,10 @@ class ChildBench:
         return {step: self._child.step_times_s[step] for step in STEPS}
 
     def conditions(self, setting: Setting) -> Conditions:
-        found: Conditions = self._remembered(Question("conditions", (setting,)))
-        return found
+        return cast("Conditions", self._remembered(Question("conditions", (setting,))))
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        found: Circumstances = self._remembered(Question("circumstances", (protocol,)))
-        return found
+        return cast("Circumstances", self._remembered(Question("circumstances", (protocol,))))
 
     def _remembered(self, question: Question) -> Any:
         """Return an answer that stays the same, also after the process has ended."""
@@ -252,19 +250,16 @@ class ChildBench:
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         question = Question("measure", (case, setting, protocol, log_name))
-        found: MeasuredCases = self._guarded(question, case.operator.is_model)
-        return found
+        return cast("MeasuredCases", self._guarded(question, case.operator.is_model))
 
     def hold(self, case: Case, setting: Setting) -> None:
         self._guarded(Question("hold", (case, setting)))
 
     def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
-        found: Repetition = self._guarded(Question("repeat", (protocol, log_name)))
-        return found
+        return cast("Repetition", self._guarded(Question("repeat", (protocol, log_name))))
 
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
-        found: tuple[KernelUse, ...] = self._guarded(Question("kernels", (case, setting)))
-        return found
+        return cast("tuple[KernelUse, ...]", self._guarded(Question("kernels", (case, setting))))
 
     def _guarded(self, question: Question, is_model: bool = True) -> Any:
         """Return the answer to a question of several steps, after which a process that ended is started again.
@@ -396,7 +391,6 @@ class PlannedBench:
         return replace(conditions, device_product=self.device)
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        is_precise = protocol.relative_error is not None
         return Circumstances(
             device_uuid=None,
             host_cpu="",
@@ -404,7 +398,7 @@ class PlannedBench:
             opcost_version=__version__,
             torchvision_version=None,
             warm_up_s=protocol.warm_up_s,
-            loop_s=None if is_precise else protocol.loop_s,
+            loop_s=protocol.loop_s if protocol.relative_error is None else None,
             relative_error=protocol.relative_error,
         )
 

@@ -192,7 +192,6 @@ class Campaign:
 
     @property
     def besides_parts_s(self) -> dict[str, float]:
-        """The expected times besides the items, in s; empty without items."""
         if not self.plan.items:
             return {}
         checks_s = self._drift_check.expected_s(len(self.plan.items))

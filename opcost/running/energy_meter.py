@@ -1,9 +1,5 @@
 """``EnergyMeter``: the energy of a user's own code, in windows that may be nested, labelled and repeated.
 
-    with EnergyMeter() as meter:
-        train()
-    print(meter.result)
-
 This module imports neither torch nor pandas. Where torch is already imported, the GPU's work is awaited at both ends of
 a window, because kernels run on after the call that launched them.
 """

@@ -191,9 +191,8 @@ class LayerLoop:
 class MarkingBudget:
     """Chooses iterations: as many as the budget allows, and a few in any case."""
 
-    def __init__(self, budget_ratio: float = BUDGET_RATIO) -> None:
+    def __init__(self) -> None:
         self.spent_s = 0.0
-        self._budget_ratio = budget_ratio
         self._cost_s = 0.0
         self._marked = 0
 
@@ -201,7 +200,7 @@ class MarkingBudget:
         if iteration in FORCED:
             return True
         jitter = (self._marked * GOLDEN_RATIO) % 1
-        return self._marked > 0 and self.spent_s + (0.5 + jitter) * self._cost_s <= self._budget_ratio * elapsed_s
+        return self._marked > 0 and self.spent_s + (0.5 + jitter) * self._cost_s <= BUDGET_RATIO * elapsed_s
 
     def spend(self, cost_s: float) -> None:
         self._marked += 1

@@ -1,10 +1,4 @@
-"""``LayerwiseEnergy``: time and energy of each layer of a model in a user's own training or inference loop.
-
-with LayerwiseEnergy(model) as layers:
-    for inputs, targets in loader:
-        train_step(inputs, targets)
-print(layers.result)
-"""
+"""``LayerwiseEnergy``: time and energy of each layer of a model in a user's own training or inference loop."""
 
 from __future__ import annotations
 

@@ -88,7 +88,6 @@ class KnownRows:
         return next((key for key in (own, *same) if self.reason(key) is None), own)
 
     def reason(self, key: str) -> Reason | None:
-        """Return why a key is to be measured, None if it is complete."""
         row = self.best.get(key)
         if row is None:
             return self._shortcomings.get(key, Reason.MISSING)

@@ -1,13 +1,10 @@
 """The power limit of a board, set for a while: whatever ends the process, the old one comes back.
 
-``guarded_limit`` locks the board and starts a **guardian**: a process of its own session. However its parent ends
-(SIGKILL, a crash, the end of its terminal), the pipe from it closes. The guardian then sets the limit that it read at
-its start, reads it again, and exits with status 0 if it is that one. It sets nothing if the limit is the old one
-already, so it needs no right where nothing was set. It inherits the parent's lock of the board, so that no other run
-takes a cap for the old limit meanwhile.
-
-The parent sends it how the limit is opened: a pickle through the pipe, which no one else can write to. It imports
-nothing but the standard library and the board's own library.
+``guarded_limit`` locks the board and starts a **guardian**: a process of its own session, with the standard library and
+the board's own alone. However its parent ends, the pipe from it closes. The guardian then sets the limit that it read
+at its start, unless it is set, reads it again, and exits with status 0 if it is that one. It inherits the parent's lock
+of the board, so that no other run takes a cap for the old limit meanwhile. How the limit is opened it gets as a pickle
+through the pipe, which no one else can write to.
 """
 
 from __future__ import annotations

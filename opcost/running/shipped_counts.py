@@ -56,11 +56,6 @@ def with_newer_pickles(found: TableCounts, configs: Iterable[ModelConfig]) -> di
     return counts
 
 
-def with_older_counts(found: TableCounts, configs: Collection[ModelConfig]) -> dict[str, OperatorCounts]:
-    """Return the counts of these configs in a table, by name, whether or not a pickle is newer."""
-    return {config.name: one.counts for config in configs if (one := found.get(identity_of(config))) is not None}
-
-
 def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:
     """Return the counts of all operators of all models and grids in a table, by the operator's key.
 

@@ -21,7 +21,7 @@ from opcost.running.shipped_counts import (
     TableCounts,
     counts_in,
     counts_of_operators,
-    with_older_counts,
+    identity_of,
     without_newer_pickle,
 )
 from opcost.storage.configs import ModelConfig, model_tuple
@@ -180,7 +180,7 @@ def _counts(
     shipped: TableCounts, configs: Sequence[ModelConfig], names: Collection[str]
 ) -> tuple[Mapping[str, OperatorCounts], list[tuple[ModelConfig, UserError]]]:
     """Return counts of operators that compute: the table's, and newer pickles of these names; and wrong pickles."""
-    found = with_older_counts(shipped, configs)
+    found = {config.name: one.counts for config in configs if (one := shipped.get(identity_of(config))) is not None}
     mistakes: list[tuple[ModelConfig, UserError]] = []
     chosen = [config for config in configs if config.name in names]
     current = without_newer_pickle(shipped, chosen)

@@ -133,7 +133,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 @pytest.fixture
 def sampler(nvml: FakeNvml) -> Iterator[PowerSampler]:
-    gpu = NvmlGpu.open("GPU-1")
+    gpu = Nvidia().open("GPU-1")
     with PowerSampler(gpu) as opened:
         yield opened
     gpu.close()
@@ -142,7 +142,7 @@ def sampler(nvml: FakeNvml) -> Iterator[PowerSampler]:
 
 def test_samples_are_seconds_and_watts_and_later_than_asked(nvml: FakeNvml) -> None:
     nvml.power_w = lambda moment: 100.0 + moment % 1
-    gpu, after_s = NvmlGpu.open("GPU-1"), round(time.time() / PERIOD_S) * PERIOD_S - 0.5
+    gpu, after_s = Nvidia().open("GPU-1"), round(time.time() / PERIOD_S) * PERIOD_S - 0.5
     samples = gpu.power_samples(after_s)
     assert len(samples) >= 24
     assert all(moment > after_s for moment, _ in samples)
@@ -153,9 +153,9 @@ def test_what_nvml_does_not_know_is_none_or_an_error_that_leaves_nothing_open(
     nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(GpuError, match="NVML: Not Found"):
-        NvmlGpu.open("GPU-2")
+        Nvidia().open("GPU-2")
     assert nvml.is_open == 0
-    gpu = NvmlGpu.open("GPU-1")
+    gpu = Nvidia().open("GPU-1")
     assert gpu.power_samples(time.time() + 10) == []
     nvml.kind = 0
     with pytest.raises(GpuError, match="unknown type"):
@@ -167,7 +167,7 @@ def test_what_nvml_does_not_know_is_none_or_an_error_that_leaves_nothing_open(
         pass
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(GpuError, match="nvidia-ml-py is not installed"):
-        NvmlGpu.open("GPU-1")
+        Nvidia().open("GPU-1")
 
 
 def test_the_state_is_in_si_units_and_none_where_nvml_lacks_it(nvml: FakeNvml) -> None:
@@ -463,7 +463,7 @@ def test_the_power_before_anything_ran_is_reported_if_it_was_steady(
     nvml: FakeNvml, swing_w: float, expected_w: float | None
 ) -> None:
     nvml.power_w = lambda moment_s: 80.0 + swing_w * (int(moment_s / PERIOD_S) % 2)
-    with PowerSampler(NvmlGpu.open("GPU-1")) as sampler:
+    with PowerSampler(Nvidia().open("GPU-1")) as sampler:
         assert sampler.power_before_w == expected_w
 
 

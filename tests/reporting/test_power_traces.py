@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nvidia_smi_stage import NvidiaSmiStage
 
 from opcost.errors import UserError
-from opcost.power.log_rows import PowerRow, csv_header, csv_line
+from opcost.power.log_rows import COLUMNS, PowerRow, csv_line
 from opcost.reporting.power_traces import (
     AVERAGE,
     COUNTER,
@@ -28,7 +28,9 @@ from opcost.reporting.power_traces import (
 )
 
 SCRIPT = Path(__file__).parents[2] / "power_logger.py"
-OWN = "\n".join([csv_header(), *(csv_line(PowerRow(1.79e9 + 0.1 * i, 300.0 + i, 290.0)) for i in range(20))]) + "\n"
+OWN = (
+    "\n".join([",".join(COLUMNS), *(csv_line(PowerRow(1.79e9 + 0.1 * i, 300.0 + i, 290.0)) for i in range(20))]) + "\n"
+)
 SMI = """\
 timestamp, power.draw.instant [W], power.draw.average [W]
 2026/11/22 08:32:56.238, 524.73, 403.03
@@ -72,7 +74,7 @@ def test_a_drawing_is_beside_its_log_and_whole_xml(tmp_path: Path) -> None:
     [
         ("", "this is not a power log"),
         ("a,b\n1,2\n", "this is not a power log"),
-        (csv_header() + "\n", "the log has no power readings"),
+        (",".join(COLUMNS) + "\n", "the log has no power readings"),
         ("epoch_s,power_w\n1,2\nx,3\n", "a line cannot be read"),
     ],
 )
