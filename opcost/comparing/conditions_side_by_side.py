@@ -198,11 +198,12 @@ def labels_of(chosen: Both[ChosenConditions], conditions: Both[Conditions]) -> t
 
 def calls_of(result: ModelResult) -> Iterator[Calls]:
     """Yield the calls of operators that compute something, in the order of their first calls."""
-    parts = grouped(result.cost.parts, lambda part: part.case.operator)
+    parts = grouped(result.cost.parts, lambda part: (part.case.operator, part.case.phase))
     for count in result.counts.counts:
-        for part in parts.get(count.operator, ()):
+        own = parts.get((count.operator, count.phase), ())
+        for part in own:
             yield Calls(count.operator, part.occurrences, part.row)
-        if count.computes and count.operator not in parts:
+        if count.computes and not own:
             yield Calls(count.operator, count.occurrences, None)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, Column, Columns, grouped
 from opcost.comparing.model_result import ModelResult
@@ -31,26 +31,19 @@ Place: TypeAlias = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
-class CallCost:
-    """The time of one call, and its energy, None if unknown with the reason."""
-
-    time_s: float
-    energy_j: float | None
-    energy_missing_reason: str | None = None
-
-
-@dataclass(frozen=True)
 class LayerCall:
-    """One call of an operator, in the module that is it or calls it; ``cost`` is None if the sum has no row for it."""
+    """One call of an operator, in the module that is it or calls it; the time is None if the sum has no row for it."""
 
     module: CalledModule
     count: OperatorCount
     position: int
-    cost: CallCost | None
+    time_s: float | None = None
+    energy_j: float | None = None
+    energy_missing_reason: str | None = None
 
     @property
     def lacks_row(self) -> bool:
-        return self.cost is None and self.count.computes
+        return self.time_s is None and self.count.computes
 
     def place(self, depth: int | None = None) -> Place:
         """Return its place in a tree with so many names in a path; None for all levels."""
@@ -135,8 +128,7 @@ class Layers:
 
     @cached_property
     def _sums(self) -> tuple[float, float | None]:
-        known = [call.cost for call in self.calls if call.cost is not None]
-        return math.fsum(cost.time_s for cost in known), total_if_known(cost.energy_j for cost in known)
+        return math.fsum(call.time_s or 0.0 for call in self.calls), _energy_of(self.calls)
 
     @cached_property
     def _module_of(self) -> Mapping[str, CalledModule]:
@@ -153,9 +145,9 @@ class Layers:
         module = self._module_of[path]
         is_leaf = all(call.place() == place for call in calls)
         operators = {call.count.operator.key: call.count for call in calls}.values() if is_leaf else ()
-        known = [call.cost for call in calls if call.cost is not None]
-        time_s = math.fsum(cost.time_s for cost in known) if known else None
-        energy_j = total_if_known(cost.energy_j for cost in known) if known else None
+        known = [call.time_s for call in calls if call.time_s is not None]
+        time_s = math.fsum(known) if known else None
+        energy_j = _energy_of(calls) if known else None
         sum_s, sum_j = self._sums
         flops = [call.count.flop for call in calls if call.count.flop is not None]
         missing, missing_reason = sum(call.lacks_row for call in calls), None
@@ -183,7 +175,7 @@ class Layers:
             time_ratio=ratio_if_known(time_s, sum_s),
             energy_ratio=ratio_if_known(energy_j, sum_j),
             missing_reason=missing_reason,
-            energy_missing_reason=next(filter(None, (cost.energy_missing_reason for cost in known)), None),
+            energy_missing_reason=next(filter(None, (call.energy_missing_reason for call in calls)), None),
         )
 
 
@@ -223,11 +215,11 @@ def layers_of(counts: OperatorCounts, cost: ModelCost) -> Layers:
     counted on shapes only, or on other values than the sum's. The counts are of a run whose modules are known, the sum
     is of operators with the same calls.
     """
-    of_operator = grouped(cost.parts, lambda part: part.case.operator.key)
+    of_operator = grouped(cost.parts, lambda part: (part.case.operator.key, part.case.phase))
     found, are_means = [], False
     for count in counts.counts:
-        parts = of_operator.get(count.operator.key, [])
-        costs: Sequence[CallCost | None] = [_mean(parts)] * count.occurrences
+        parts = of_operator.get((count.operator.key, count.phase), [])
+        costs = [_mean(parts)] * count.occurrences
         measured = Counter({part.case.input_data: part.occurrences for part in parts})
         if parts and count.statistics and count.captured_data == measured:
             of_data = {part.case.input_data: _mean([part]) for part in parts}
@@ -235,22 +227,28 @@ def layers_of(counts: OperatorCounts, cost: ModelCost) -> Layers:
         elif len(parts) > 1:
             are_means = True
         for caller, position, of_call in zip(count.callers, count.positions, costs, strict=True):
-            found.append(LayerCall(counts.modules[caller], count, position, of_call))
+            found.append(LayerCall(counts.modules[caller], count, position, **of_call))
     return Layers(tuple(sorted(found, key=lambda call: call.position)), counts.modules, are_means)
 
 
-def _mean(parts: Sequence[Part]) -> CallCost | None:
+def _energy_of(calls: Iterable[LayerCall]) -> float | None:
+    """Return the energy of all of these calls that have a row, None if one of theirs is unknown."""
+    return total_if_known(call.energy_j for call in calls if call.time_s is not None)
+
+
+def _mean(parts: Sequence[Part]) -> dict[str, Any]:
+    """Return the time and the energy of one call, with the reason if its energy is unknown; nothing without a row."""
     if not parts:
-        return None
+        return {}
     calls = sum(part.occurrences for part in parts)
     energy_j = total_if_known(part.energy_j for part in parts)
     reasons = (part.row.measurement.energy_missing_reason for part in parts if part.energy_j is None)
     reason = next(reasons, None) or "it cannot be normalised to 50 °C"
-    return CallCost(
-        time_s=sum(part.time_s for part in parts) / calls,
-        energy_j=None if energy_j is None else energy_j / calls,
-        energy_missing_reason=None if energy_j is not None else reason,
-    )
+    return {
+        "time_s": sum(part.time_s for part in parts) / calls,
+        "energy_j": None if energy_j is None else energy_j / calls,
+        "energy_missing_reason": None if energy_j is not None else reason,
+    }
 
 
 def _common(values: Iterable[str | None]) -> str | None:

@@ -16,6 +16,7 @@ from opcost.comparing.conditions_side_by_side import (
     Pair,
     SideBySide,
     Standing,
+    calls_of,
     matched,
     side_by_side,
     sides_of,
@@ -25,18 +26,19 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import ChosenConditions
-from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts, Selection
 from opcost.operators.model_inputs import Units
 from opcost.operators.tuples import (
     Constant,
     OperatorTuple,
+    Phase,
     PlainValue,
     TensorSpec,
     channels_last_strides,
     model_operator,
     tensor_specs,
 )
-from opcost.summing.summation import EnergyBasis, Measurements, sum_operators
+from opcost.summing.summation import NOTHING_SUMMED, EnergyBasis, Measurements, Part, sum_operators
 
 BF16 = replace(SIMULATED_CONDITIONS, precision="bf16")
 FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")
@@ -371,3 +373,16 @@ def test_tensors_that_are_passed_twice_match_only_such() -> None:
         Standing.THESE_ONLY,
         Standing.OTHERS_ONLY,
     ]
+
+
+def test_each_phase_of_a_run_has_the_calls_of_its_own_rows() -> None:
+    forward, backward = (OperatorCount(CAST, 1, 1, 1, phase=phase) for phase in (Phase.FORWARD, Phase.BACKWARD))
+    rows = [row_of(CAST, time_s, 0.5, BF16) for time_s in (0.001, 0.002)]
+    parts = tuple(
+        Part(one, Case(CAST, phase=one.phase), 1, row, EnergyBasis.MEASURED)
+        for one, row in zip((forward, backward), rows, strict=True)
+    )
+    counts = OperatorCounts(MODEL, (forward, backward), 9, 9, 1, "2.11.0", "cuda")
+    selection = Selection(counts, replace(counts, counts=()))
+    found = calls_of(ModelResult(BF16, None, replace(NOTHING_SUMMED, parts=parts), selection))
+    assert [calls.row for calls in found] == rows
