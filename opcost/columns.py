@@ -1,12 +1,6 @@
 """Columns of tables: meaning, unit and possible values of each field of a row; rows as plain data and in groups.
 
-A frozen dataclass declares its columns with its fields::
-
-    @dataclass(frozen=True)
-    class Timing(Columns):
-        time_s: Annotated[float, Column("per iteration", ABOVE_0)]
-
-The headers of CSV files, the checks of their cells and the page of ``opcost columns`` follow from the declarations.
+A frozen dataclass declares them: ``time_s: Annotated[float, Column("per iteration", ABOVE_0)]``.
 """
 
 from __future__ import annotations
@@ -133,7 +127,6 @@ class Field:
         return self.column.unit or next(by_name, "1" if self.kind is float else "")
 
     def problem(self, value: Any) -> str:
-        """Return the error message for a value; empty if the value is allowed."""
         if value is None:
             return ""
         largest = LARGEST_FLOAT if self.kind is float else LARGEST_INT if self.kind is int else None
@@ -248,6 +241,11 @@ def _writers_of(kind: Any) -> tuple[tuple[int, Callable[[Any], str]], ...]:
     return tuple((place, write) for place, write in writers if write is not None)
 
 
+def shared_fields(one: Any, base: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that an object has, too, with its values."""
+    return {field.name: getattr(one, field.name) for field in fields(base)}
+
+
 def by_column(row: Any) -> dict[str, object]:
     """Return the values of a dataclass by the name of the column."""
     return {field.name: value for field, value in zip(columns_of(type(row)), values_of(row), strict=True)}
@@ -257,19 +255,11 @@ Kind: TypeAlias = type[bool] | type[int] | type[float] | type[str]
 
 
 @dataclass(frozen=True)
-class DataColumn:
-    """A column of a table, with the type of its values."""
-
-    name: str
-    kind: Kind
-
-
-@dataclass(frozen=True)
 class DataTable:
-    """The measurements of one kind of operator. ``name`` is that of its file without the ending."""
+    """The measurements of one kind of operator; ``name`` is its file's without the ending, columns have their types."""
 
     name: str
-    columns: tuple[DataColumn, ...]
+    columns: Mapping[str, Kind]
     rows: tuple[tuple[object, ...], ...]
 
 
@@ -348,10 +338,7 @@ def header_of(kind: type[Any]) -> Header:
 
 
 def form_of(kind: Any, header: Header | None = None) -> Form:
-    """Return the form of a declared type in data of a header, None for the present one.
-
-    Raises LookupError: the header is that of other classes.
-    """
+    """Return the form of a declared type in data of a header, None for the present one; ``LookupError`` for others."""
     return _Forms(None if header is None else {name: names for name, *names in header}).of(kind)
 
 
@@ -365,15 +352,19 @@ class _Forms:
         if origin is Annotated:
             return self.of(parts[0], declared_column(parts[1]).values)
         if hint in USUAL:
-            return _value_form(hint, USUAL[hint] if allowed == ANY else allowed)
+            values = USUAL[hint] if allowed == ANY else allowed
+            return Form(lambda data: _checked(data, type(data) is hint and values.allow(data), values.words))
         if isinstance(hint, type) and issubclass(hint, Enum):
-            return _enum_form(hint)
+            return Form(lambda data: hint(_checked(data, type(data) is str, hint.__name__)), attrgetter("value"))
         if origin in (Union, UnionType):
             one, *others = (part for part in parts if part is not NoneType)
             return self._union_form(hint) if others else _optional_form(self.of(one, allowed))
         if origin is tuple:
             form = _items_form(self.of(parts[0])) if parts[1] is ... else _parts_form([self.of(one) for one in parts])
-            return form if allowed == ANY else Form(lambda data: _allowed(form.read(data), allowed), form.write)
+            if allowed != ANY:
+                read = form.read
+                form = Form(lambda data: _checked(one := read(data), allowed.allow(one), allowed.words), form.write)
+            return form
         return self._object_form(hint)
 
     def _object_form(self, kind: type[Any]) -> Form:
@@ -421,27 +412,9 @@ class _Forms:
         return form
 
 
-def _value_form(kind: type[Any], allowed: Values) -> Form:
-    def read(data: Any) -> Any:
-        if type(data) is not kind:
-            raise ValueError(f"it has a {type(data).__name__} that is no {allowed.words}")
-        return _allowed(data, allowed)
-
-    return Form(read)
-
-
-def _enum_form(kind: type[Enum]) -> Form:
-    def read(data: Any) -> Any:
-        if type(data) is not str:
-            raise ValueError(f"it has a {type(data).__name__} that is no {kind.__name__}")
-        return kind(data)
-
-    return Form(read, lambda member: member.value)
-
-
-def _allowed(value: Any, allowed: Values) -> Any:
-    if not allowed.allow(value):
-        raise ValueError(f"it has a {type(value).__name__} that is no {allowed.words}")
+def _checked(value: Any, is_right: bool, words: str) -> Any:
+    if not is_right:
+        raise ValueError(f"it has a {type(value).__name__} that is no {words}")
     return value
 
 
@@ -453,18 +426,15 @@ def _optional_form(form: Form) -> Form:
 
 
 def _items_form(item: Form) -> Form:
-    def read(data: Any) -> Any:
-        if type(data) is not tuple:
-            raise ValueError(f"it has a {type(data).__name__} that is no tuple")
-        return tuple(map(item.read, data))
-
-    return Form(read, _same if item.write is _same else lambda values: tuple(map(item.write, values)))
+    return Form(
+        lambda data: tuple(map(item.read, _checked(data, type(data) is tuple, "tuple"))),
+        _same if item.write is _same else lambda values: tuple(map(item.write, values)),
+    )
 
 
 def _parts_form(forms: Sequence[Form]) -> Form:
     def read(data: Any) -> Any:
-        if type(data) is not tuple or len(data) != len(forms):
-            raise ValueError(f"it has a {type(data).__name__} that is no tuple of {len(forms)}")
+        _checked(data, type(data) is tuple and len(data) == len(forms), f"tuple of {len(forms)}")
         return tuple(form.read(part) for form, part in zip(forms, data, strict=True))
 
     return Form(read, lambda values: tuple(form.write(part) for form, part in zip(forms, values, strict=True)))

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 LONGEST_SHOWN = 200
 """The most characters of a file's text that a message quotes."""
 
+SHOWN_CHARACTERS = 60
+"""The most characters of a word that a message quotes."""
+
 
 class UserError(Exception):
     """Mistakes that the user can fix: a line each with position and remedy. A script prints them and exits with 2."""
@@ -52,10 +55,7 @@ class CannotBuildError(CannotMeasureError):
         super().__init__(self.with_remedy(None))
 
     def with_remedy(self, option: str | None, usual: str | None = None) -> str:
-        """Return the error's lines, for the ``option`` that gave the key with the mistake, None if a config did.
-
-        ``usual`` is the remedy of an error that has none of its own.
-        """
+        """Return the error's lines for the ``option`` that gave the key; ``usual`` is the remedy if it has none."""
         first, *frames = self.text.split("\n")
         own = self.remedy.text(option) if isinstance(self.remedy, KeyRemedy) else self.remedy
         return "\n".join(["; ".join(filter(None, (first, own or usual))), *frames])
@@ -63,6 +63,11 @@ class CannotBuildError(CannotMeasureError):
 
 class DescriptionError(Exception):
     """A call of an operator cannot be described as plain data. This is a bug of opcost, not of the model."""
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes, on one line and cut after ``SHOWN_CHARACTERS``."""
+    return repr(shortened(text, SHOWN_CHARACTERS))
 
 
 def shortened(text: str, longest: int = LONGEST_SHOWN, end: int = 0) -> str:

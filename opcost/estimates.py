@@ -212,11 +212,9 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
 
 
 def mean_over_placements(durations_s: FloatArray, iterations: npt.NDArray[np.int64], placements: int) -> Estimate:
-    """Return the time per iteration of a loop whose chunks ran in several memory placements in turn, in s.
+    """Return the time per iteration of chunks that ran in several memory placements in turn, in s.
 
-    The error is at least that of a mean over the placements, which repeated chunks in the same placement do not reduce.
-
-    Chunk k ran in placement k modulo ``placements``; see ``mean_of_chunks``, also for what it raises.
+    Chunk k ran in placement k modulo ``placements``. The error is at least that of a mean over the placements.
     """
     estimate = mean_of_chunks(durations_s, iterations)
     seen = min(placements, len(durations_s))
@@ -245,7 +243,6 @@ def without_placement_effects(
 
 
 def _means_of_placements(durations_s: FloatArray, iterations: npt.NDArray[np.int64], placements: int) -> FloatArray:
-    """Return the time per iteration in each placement that chunks ran in, in s."""
     placement = np.arange(len(durations_s)) % placements
     means_s: FloatArray = np.bincount(placement, weights=durations_s) / np.bincount(placement, weights=iterations)
     return means_s

@@ -113,12 +113,7 @@ _UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{4})([0-9a-f]{4})(?:-[0-9a-f]{4,12})*"
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return a text with plain spaces for white space, and Python's escapes for other characters that are not shown.
-
-    Such characters colour or move the text of a terminal, reverse its direction, or are no characters at all.
-
-    The ``kept`` characters stay as they are.
-    """
+    """Return a text with plain spaces for white space, and Python's escapes for others that are not ``kept``."""
 
     def shown(character: str) -> str:
         if character.isprintable() or character in kept:

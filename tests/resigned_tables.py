@@ -19,12 +19,13 @@ from random import Random
 from simulated_machine import Load
 from simulated_sweep import SimulatedSweep
 
+from opcost.columns import shared_fields
 from opcost.comparing.corrections import missing_sides, of_the_same_card
 from opcost.comparing.model_result import kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, KernelTimeRow, MeasurementRow
-from opcost.operators.counts import tuple_key
+from opcost.operators.counts import CaseColumns, tuple_key
 from opcost.running.plan import Demand, KnownRows
 from opcost.running.request import Request
 from opcost.stages.sweep import keep_sizes
@@ -114,9 +115,14 @@ def kernel_rows(whole: MeasurementRow) -> Iterator[KernelTimeRow]:
 
 
 def failure_of(whole: MeasurementRow) -> FailureRow:
-    operator = (whole.parameters, whole.inputs, whole.training_mode, whole.input_data, whole.phase)
-    known = (*operator, whole.conditions, whole.circumstances)
-    return FailureRow(whole.key, whole.operator, "out of memory", whole.measurement.ended_at, *known)
+    return FailureRow(
+        **shared_fields(whole, CaseColumns),
+        key=whole.key,
+        reason="out of memory",
+        failed_at=whole.measurement.ended_at,
+        conditions=whole.conditions,
+        circumstances=whole.circumstances,
+    )
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol, cycles_and_pause
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.workload import Workload
-from opcost.operators.counts import Case
+from opcost.operators.counts import Case, case_columns
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.power.ports import ClockReading, PowerSource
@@ -542,13 +542,8 @@ def simulated_row(
     protocol = MeasurementProtocol(circumstances.warm_up_s, circumstances.loop_s)
     return MeasurementRow(
         key=measurement_key(Case(operator, input_data), conditions),
-        operator=operator.operator,
+        **case_columns(Case(operator, input_data)),
         measurement=measure(machine.workload(load or Load()), machine.instruments(), protocol),
-        parameters=operator.parameters_text,
-        inputs=operator.inputs_text,
-        training_mode=operator.mode,
-        input_data=str(input_data),
-        phase=Phase.INFERENCE,
         order_seed=None,
         conditions=conditions,
         circumstances=circumstances,

@@ -151,7 +151,7 @@ table = Database(folder).model_operators
 assert [row.lines for row in rows] == [None, None]
 table.append_missing(rows_of("b", found, "2026-11-23T10:00:00+00:00"))
 header, *lines = table.path.read_text().splitlines()
-assert header.endswith(",counted_at,operations,lines,phase,checksum")
+assert header.endswith(",counted_at,operations,phase,lines,checksum")
 (shipped,) = counts_of(table.rows())
 assert [one.lines for one in shipped.counts.counts] == [7]
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from opcost.columns import (
     COUNT,
@@ -13,38 +13,28 @@ from opcost.columns import (
     LARGEST_INT,
     SHARE,
     Column,
-    Columns,
-    DataColumn,
     DataTable,
     Field,
     Kind,
     cell_of,
     columns_of,
     grouped,
+    shared_fields,
     values_of,
 )
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.operators.counts import (
-    INPUT_VALUES,
-    INPUTS,
-    OPERATOR,
-    PARAMETERS,
-    PHASE,
-    TRAINING_MODE,
-    OperatorCount,
-    tuple_key,
-)
+from opcost.operators.counts import CaseColumns, OperatorCount, tuple_key
 from opcost.operators.texts import PLACEHOLDERS, Cell, Cells, cells_of, in_order, parse_operator
-from opcost.operators.tuples import Phase, value_text
+from opcost.operators.tuples import value_text
 from opcost.operators.values import parse_input_data
 
 LONGEST_NAME = 200
 """The most characters of a table's name: file systems take 255 bytes."""
 
 
-@dataclass(frozen=True)
-class DataSetRow(Columns):
+@dataclass(frozen=True, kw_only=True)
+class DataSetRow(CaseColumns):
     """One measurement of an operator, with what a call computes.
 
     ``key`` is that of the row in ``operator_measurements.csv``. After ``weight_zeros_ratio`` come the columns of a kind
@@ -52,14 +42,10 @@ class DataSetRow(Columns):
     export explains them.
     """
 
+    ORDER: ClassVar = ("key", "operator", "parameters", "inputs", "outputs")
+
     key: Annotated[str, Column("hashes of operator tuple, input data and conditions")]
-    operator: Annotated[str, OPERATOR]
-    parameters: Annotated[str, PARAMETERS]
-    inputs: Annotated[str, INPUTS]
     outputs: Annotated[str | None, Column("description of the output; empty if there is none, or no count")]
-    training_mode: Annotated[str | None, TRAINING_MODE]
-    input_data: Annotated[str, INPUT_VALUES]
-    phase: Annotated[Phase, PHASE]
     weight_zeros_ratio: Annotated[float, Column("share of the weights that are set to zero", SHARE)]
     flop: Annotated[
         int | None, Column("floating-point operations of one call, empty if unknown or not counted", COUNT, "FLOP")
@@ -88,11 +74,7 @@ def data_columns() -> tuple[Field, ...]:
 
 
 def data_tables(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> list[DataTable]:
-    """Return a table for each kind of operator, by name; its rows are in the order of their texts, and oldest first.
-    ``counts`` are by the keys of operator tuples.
-
-    Raises ValueError: a row does not describe an operator tuple or its input data.
-    """
+    """Return a table for each kind of operator, by name; a ``ValueError`` for a row that is not understood."""
     of_kind = grouped(sorted(rows, key=_place), lambda row: table_name(row.operator))
     return [_table(name, of_one, counts) for name, of_one in sorted(of_kind.items())]
 
@@ -110,14 +92,14 @@ def _place(row: MeasurementRow) -> tuple[str, ...]:
 def _table(name: str, rows: Sequence[MeasurementRow], counts: Mapping[str, OperatorCount]) -> DataTable:
     described = [_described(row, counts.get(tuple_key(row.key))) for row in rows]
     names = in_order(name for _, cells in described for name in cells)
-    columns = [DataColumn(one.name, one.kind if one.kind in (bool, int, float) else str) for one in DECLARED]
-    columns[PLACE:PLACE] = [DataColumn(one, _kind_of(cells.get(one) for _, cells in described)) for one in names]
+    columns = [(one.name, one.kind if one.kind in (bool, int, float) else str) for one in DECLARED]
+    columns[PLACE:PLACE] = [(one, _kind_of(cells.get(one) for _, cells in described)) for one in names]
     found = []
     for row, cells in described:
         values = list(values_of(row))
         values[PLACE:PLACE] = map(cells.get, names)
         found.append(tuple(values))
-    return DataTable(name, tuple(columns), tuple(found))
+    return DataTable(name, dict(columns), tuple(found))
 
 
 def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSetRow, Cells]:
@@ -127,14 +109,9 @@ def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSe
     if count is not None and count.flop is not None and count.memory_bytes:
         intensity = count.flop / count.memory_bytes
     described = DataSetRow(
+        **shared_fields(row, CaseColumns),
         key=row.key,
-        operator=row.operator,
-        parameters=row.parameters,
-        inputs=row.inputs,
         outputs=None if outputs is None else value_text(outputs),
-        training_mode=row.training_mode,
-        input_data=row.input_data,
-        phase=row.phase,
         weight_zeros_ratio=data.weight_zeros_ratio,
         flop=None if count is None else count.flop,
         memory_bytes=None if count is None else count.memory_bytes,

@@ -14,6 +14,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,18 @@ from opcost.measuring.sweep_record import SweepFigures, SweepRepetitionRow, Swee
 MAD_FACTOR = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation (Rousseeuw and Croux, Journal of
 the American Statistical Association 88 (1993), 1273-1283)."""
+
+
+MEDIANS = {
+    **{name: f"iteration_times.{name}" for name in ("iteration_p5_s", "iteration_p50_s", "iteration_p95_s")},
+    **{
+        name: f"measurement.{name}"
+        for name in "power_w temperature_c sm_clock_hz busy_ratio power_capped_ratio".split()
+    },
+    **{name: f"host.{name}" for name in ("cpu_package_power_w", "dram_power_w")},
+    **{name: f"memory.{name}" for name in ("memory_used_bytes", "memory_peak_bytes")},
+}
+"""Figures of a size that are medians, and where a repetition has them."""
 
 
 def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
@@ -38,8 +52,9 @@ def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
     energies = normalised if None not in normalised else [one.energy_j for one in measurements]
     times_s, energies_j = [one.time_s for one in measurements], [one for one in energies if one is not None]
     time_s, energy_j = statistics.median(times_s), _median(energies)
-    used_bytes = _median(row.memory.memory_used_bytes for row in counting)
-    peak_bytes = _median(row.memory.memory_peak_bytes for row in counting)
+    medians: dict[str, Any] = {name: _median(map(attrgetter(path), counting)) for name, path in MEDIANS.items()}
+    for name in ("memory_used_bytes", "memory_peak_bytes"):
+        medians[name] = None if medians[name] is None else round(medians[name])
     units = counting[0].place.units_of_a_run
     (time_spread, time_range), (energy_spread, energy_range) = map(_spread_and_range, (times_s, energies_j))
     return SweepFigures(
@@ -52,18 +67,7 @@ def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
         energy_spread_ratio=energy_spread,
         energy_range_ratio=energy_range,
         energy_missing_reason=next((one.energy_missing_reason for one in measurements), None) if not energy_j else None,
-        iteration_p5_s=_median(row.iteration_times.iteration_p5_s for row in counting),
-        iteration_p50_s=_median(row.iteration_times.iteration_p50_s for row in counting),
-        iteration_p95_s=_median(row.iteration_times.iteration_p95_s for row in counting),
-        power_w=_median(one.power_w for one in measurements),
-        cpu_package_power_w=_median(row.host.cpu_package_power_w for row in counting),
-        dram_power_w=_median(row.host.dram_power_w for row in counting),
-        temperature_c=_median(one.temperature_c for one in measurements),
-        sm_clock_hz=_median(one.sm_clock_hz for one in measurements),
-        busy_ratio=_median(one.busy_ratio for one in measurements),
-        power_capped_ratio=_median(one.power_capped_ratio for one in measurements),
-        memory_used_bytes=None if used_bytes is None else round(used_bytes),
-        memory_peak_bytes=None if peak_bytes is None else round(peak_bytes),
+        **medians,
         cache_bytes=counting[0].memory.cache_bytes,
         time_per_unit_s=time_s / units if units else None,
         energy_per_unit_j=energy_j / units if units and energy_j is not None else None,

@@ -1,7 +1,4 @@
-"""Conditions and circumstances of a measurement.
-
-Conditions must be equal for figures that are summed or compared. Circumstances may differ and are reported.
-"""
+"""Conditions of a measurement, which must be equal for figures that are summed or compared, and circumstances."""
 
 from __future__ import annotations
 
@@ -25,13 +22,11 @@ GRAPH = "graph"
 EXECUTIONS = (GRAPH, EAGER)
 """How operators and models are run: as CUDA graphs if they can be captured, or called from Python."""
 
-
 MemoryFormat: TypeAlias = Literal["contiguous", "channels_last"]
 """The memory formats of inputs and weights that a config may ask for."""
 
 CONTIGUOUS: Final = "contiguous"
 CHANNELS_LAST: Final = "channels_last"
-
 
 WARM = "warm"
 COLD = "cold"
@@ -109,13 +104,9 @@ class Conditions(Columns):
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits of a hash. Equal conditions have equal keys.
-
-        Fields of ``ADDED_FIELDS`` that are None are left out, and ``FORMER_LINES`` are there, so that rows of former
-        versions keep their keys.
-        """
+        """16 hexadecimal digits of a hash, equal for equal conditions, and for rows of former versions what it was."""
         lines = []
-        for name in (field.name for field in fields(self)):
+        for name in _NAMES:
             value = getattr(self, name)
             if value is not None or name not in ADDED_FIELDS:
                 lines.append(f"{name}={value!r}")
@@ -125,11 +116,11 @@ class Conditions(Columns):
 
     def differences(self, other: Conditions) -> tuple[str, ...]:
         """Return one text for each field that differs: ``torch_version: 2.11.0 / 2.12.0``."""
-        return tuple(
-            f"{field.name}: {getattr(self, field.name)} / {getattr(other, field.name)}"
-            for field in fields(self)
-            if getattr(self, field.name) != getattr(other, field.name)
-        )
+        names = differing_fields([self, other])
+        return tuple(f"{name}: {getattr(self, name)} / {getattr(other, name)}" for name in names)
+
+
+_NAMES = tuple(field.name for field in fields(Conditions))
 
 
 def differ_only_in(one: Conditions, other: Conditions, names: Collection[str]) -> bool:
@@ -139,8 +130,7 @@ def differ_only_in(one: Conditions, other: Conditions, names: Collection[str]) -
 
 def differing_fields(conditions: Collection[Conditions]) -> tuple[str, ...]:
     """Return the names of the fields in which these conditions differ."""
-    names = (field.name for field in fields(Conditions))
-    return tuple(name for name in names if len({getattr(one, name) for one in conditions}) > 1)
+    return tuple(name for name in _NAMES if len({getattr(one, name) for one in conditions}) > 1)
 
 
 @dataclass(frozen=True)
@@ -170,10 +160,7 @@ class Circumstances(Columns):
         )
 
     def suffices_for(self, loop_s: float, relative_error: float | None, full_loop_s: float) -> bool:
-        """Return whether a measurement by this protocol is at least as long or precise as one by another.
-
-        A loop of the full length suffices for any target precision.
-        """
+        """Return whether this protocol is as long or precise as another; a full loop is, for any target precision."""
         if self.loop_s is not None:
             return self.loop_s >= (loop_s if relative_error is None else full_loop_s)
         return relative_error is not None and self.relative_error is not None and self.relative_error <= relative_error
@@ -237,16 +224,9 @@ _OF_TORCH: Final = "torch."
 
 _DTYPE = re.compile(rf"{re.escape(_OF_TORCH)}(bool|(?:b?float|complex|u?int)\d\w*)")
 
-_NAMES = tuple(field.name for field in fields(Conditions))
-
-OPERATORS_KEPT = 65536
-
 
 def lookup_key(operator: OperatorTuple, conditions: Conditions) -> LookupKey:
-    """Return a key that is equal for conditions under which rows of an operator stand for each other.
-
-    All conditions of a whole model matter, and all under autocast, which changes dtypes on the way.
-    """
+    """Return a key that is equal for conditions under which rows of an operator stand for each other."""
     is_changed_inside = operator.is_model or conditions.precision in AUTOCAST_DTYPES
     without = frozenset[str]() if is_changed_inside else irrelevant_fields(operator)
     return _getter_of_others(without)(conditions)
@@ -258,7 +238,7 @@ def _getter_of_others(without: frozenset[str]) -> Callable[[Conditions], LookupK
     return attrgetter(*(name for name in _NAMES if name not in without))
 
 
-@lru_cache(OPERATORS_KEPT)
+@lru_cache(2**16)
 def irrelevant_fields(operator: OperatorTuple) -> frozenset[str]:
     """Return the names of the conditions that cannot change how an operator runs without autocast."""
     dtypes = dtypes_of(operator)

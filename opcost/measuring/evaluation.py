@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 
 import numpy as np
 
 from opcost.estimates import Estimate, estimate_of, mean_without_outliers, median, standard_error_of, value_of
 from opcost.measuring.conditions import EAGER
-from opcost.measuring.flags import Flag, Flags, flags_of, joined_notes
+from opcost.measuring.flags import Flag, flags_of, joined_notes
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice, Repeatability
 from opcost.measuring.loop import Loop, energy_of_iteration_j, is_throttled
 from opcost.measuring.record import COEFFICIENT_SPREAD_PER_KELVIN, REFERENCE_TEMPERATURE_C, Measurement
@@ -38,27 +38,8 @@ TOO_LIGHT_RATIO = 0.9
 throttled."""
 
 
-@dataclass(frozen=True)
-class Execution:
-    """How a loop was run, with the flags and notes that precede its evaluation."""
-
-    executed_as: str = EAGER
-    duty_cycle: float | None = None
-    waits: int | None = None
-    flags: Flags = ()
-    notes: str = ""
-
-
-DEFAULT_EXECUTION = Execution()
-
-
-def evaluate(
-    loop: Loop, trace: PowerTrace, device: KnownDevice = UNKNOWN_DEVICE, execution: Execution = DEFAULT_EXECUTION
-) -> Measurement:
-    """Return time and energy per iteration of a loop, given the power trace that was logged during it.
-
-    If the trace has no power in the window, the first of its checks that has is used, if ``trace.checks_stand_in``.
-    """
+def evaluate(loop: Loop, trace: PowerTrace, device: KnownDevice = UNKNOWN_DEVICE) -> Measurement:
+    """Return time and energy of an iteration of an eager loop; the trace's first check with a power may stand in."""
     trace = _without_rows_if_clock_stepped(trace, loop)
     power, check = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
     check_w = None if check is None else check.mean.estimate_w
@@ -93,19 +74,17 @@ def evaluate(
         check_meter=None if check is None else check.meter,
         **asdict(state),
         power_log=trace.log_name,
-        executed_as=execution.executed_as,
-        duty_cycle=execution.duty_cycle,
+        executed_as=EAGER,
+        duty_cycle=None,
         flags=flags_of(
             [
-                *execution.flags,
                 *([Flag.NO_KERNEL] if loop.launches_no_kernel else []),
                 *([Flag.UNEVEN] if unevenness else []),
                 *([Flag.METERS_DISAGREE] if disagreement else []),
                 *_of_the_state(power.mean, state, device),
             ]
         ),
-        notes=joined_notes(execution.notes, unevenness, disagreement),
-        waits=execution.waits,
+        notes=joined_notes(unevenness, disagreement),
     )
 
 
@@ -143,7 +122,6 @@ def at_reference(
 
 
 def _disagreement(power: MeteredPower, check: MeteredPower | None) -> str:
-    """Return a note if two meters disagree and neither is known to be wrong; else an empty text."""
     power_w, check_w = power.mean.estimate_w, None if check is None else check.mean.estimate_w
     if power_w is None or check is None or check_w is None or check.trace.source.is_wrong:
         return ""
@@ -155,7 +133,6 @@ def _disagreement(power: MeteredPower, check: MeteredPower | None) -> str:
 
 
 def _of_the_state(power: MeanPower, state: DeviceState, device: KnownDevice) -> Iterator[Flag]:
-    """Yield flags for throttling by temperature or power limit, and for an unknown state of the device."""
     if state.temperature_c is None and device.power_coefficient_per_kelvin is not None:
         # The device reports a temperature, but the log ended early.
         yield Flag.NO_TEMPERATURE
@@ -169,18 +146,13 @@ def _of_the_state(power: MeanPower, state: DeviceState, device: KnownDevice) -> 
 
 
 def _draws(ratio: float, power_limit_w: float | None, power: MeanPower) -> bool | None:
-    """Return whether a power is at least this share of the limit, None if either is unknown."""
     if power.estimate_w is None or power_limit_w is None:
         return None
     return power.estimate_w.value >= ratio * power_limit_w
 
 
 def _unevenness(loop: Loop) -> str:
-    """Return a note if chunks take much longer than the shortest, as when another process uses the device.
-
-    Neighbouring chunks are taken in pairs, because a late reading of the host's clock makes one chunk longer and the
-    next one shorter.
-    """
+    """Return a note if chunks take much longer than the shortest, as when another process uses the device."""
     durations_s, iterations = np.array(loop.chunk_durations_s), np.array(loop.chunk_iterations)
     times_s = (durations_s[:-1] + durations_s[1:]) / (iterations[:-1] + iterations[1:])
     excess = median(times_s) / float(times_s.min())

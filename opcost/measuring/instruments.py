@@ -77,13 +77,11 @@ class WaitingPower:
         self._ended_s = 0.0
 
     def remember(self, measurement: Measurement, now_s: float) -> None:
-        """Remember a measurement that has just ended, unless it is doubtful, imprecise or has no energy."""
         is_doubtful = is_flagged(measurement) or may_be_throttled(measurement) or Flag.IMPRECISE in measurement.flags
         if measurement.energy_j is not None and not is_doubtful:
             self._last, self._ended_s = measurement, now_s
 
     def recent(self, now_s: float) -> Measurement | None:
-        """Return what is remembered, None if there is nothing of the last ``WAITING_LASTS_S``."""
         return self._last if now_s - self._ended_s <= WAITING_LASTS_S else None
 
 
@@ -108,9 +106,7 @@ class Instruments:
     waiting_power: WaitingPower = field(default_factory=WaitingPower)
 
     def log(self) -> PowerTrace:
-        """Return the meter's log so far, with the known properties of the meters."""
         return known_trace(self.meter.log(), self.device.meters)
 
     def stop(self) -> PowerTrace:
-        """Stop the meter and return its log, with the known properties of the meters."""
         return known_trace(self.meter.stop(), self.device.meters)

@@ -99,16 +99,12 @@ class KnownMeters:
         return short_name(trace.source.name) == self.chosen
 
     def rank(self, trace: PowerTrace) -> int:
-        """Return the sort key of a trace: the chosen meter, then good, unknown and wrong meters."""
         quality = self.found.get(trace.source.name)
         if self.is_chosen(trace):
             return 0
-        if quality is None:
-            return 2
-        return 1 if quality.is_right_when_steady else 3
+        return 2 if quality is None else 1 if quality.is_right_when_steady else 3
 
     def source(self, source: PowerSource) -> PowerSource:
-        """Return the properties of a meter, updated by its qualification."""
         quality = self.found.get(source.name)
         if quality is None:
             return source
@@ -127,10 +123,7 @@ class KnownMeters:
 
 
 def known_trace(trace: PowerTrace, meters: KnownMeters) -> PowerTrace:
-    """Return a trace and its checks with the known properties of their meters, sorted by rank.
-
-    If a meter is chosen by name, its trace comes first and no other meter stands in for it.
-    """
+    """Return a trace and its checks with the known properties of their meters, sorted by rank, a chosen one first."""
     if not meters.found and meters.chosen == AUTO:
         return trace
     apart = (replace(trace, checks=()), *trace.checks)

@@ -1,7 +1,4 @@
-"""The loop: warm a workload up, run it chunk by chunk, and stop at the requested length or precision.
-
-Its raw result, its precision so far, and a forecast of whether it will reach its target.
-"""
+"""The loop: warm a workload up, run it chunk by chunk, and stop at the requested length or precision."""
 
 from __future__ import annotations
 
@@ -97,11 +94,9 @@ class Loop:
         return self._chunks(skipped, len(self.chunk_durations_s)) if self.moments else None
 
     def until(self, epoch_s: float) -> Loop | None:
-        """Return the chunks that had ended at a moment; None if they are few."""
         return self._chunks(0, sum(moment.epoch_s <= epoch_s for moment in self.moments[1:]))
 
     def _chunks(self, first: int, end: int) -> Loop | None:
-        """Return the loop of the chunks from the first to that before the end; None if they are few."""
         if end - first < MINIMUM_PRECISE_CHUNKS:
             return None
         return replace(
@@ -123,19 +118,12 @@ class Loop:
 
 
 def energy_of_iteration_j(loop: Loop, power: MeteredPower) -> Estimate | None:
-    """Return the energy of one iteration in J, None if the power is unknown.
-
-    Power and time are treated as independent. The error is too large if the device is throttled, because time then
-    rises as power falls.
-    """
+    """Return the energy of one iteration in J; too large an error if throttled: time rises as power falls."""
     return None if power.mean.estimate_w is None else power.mean.estimate_w.multiplied_by(loop.time_s)
 
 
 def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
-    """Return whether the 95 % intervals of time and energy (without a meter, of time) are within a relative error.
-
-    Calls that launch no kernel are always precise.
-    """
+    """Return whether the 95 % intervals of time and energy (without a meter, of time) are within a relative error."""
     if loop.launches_no_kernel:
         return True
     is_short = len(loop.chunk_durations_s) < MINIMUM_PRECISE_CHUNKS
@@ -143,10 +131,7 @@ def is_precise(loop: Loop, power: MeteredPower, relative_error: float) -> bool:
 
 
 def half_width_ratio_of(loop: Loop, power: MeteredPower) -> float:
-    """Return half the width of the 95 % interval of time or energy over its value, the larger of both.
-
-    It is infinite if the energy is not known yet. Without a power meter only the time counts.
-    """
+    """Return half the 95 % interval of time or energy over its value, the larger of both; infinite if unknown."""
     chunks = len(loop.chunk_durations_s)
     # Chunks in one of several placements are not independent of each other.
     independent = chunks if loop.placements == 1 else min(chunks, loop.placements)
@@ -185,7 +170,6 @@ class Forecast:
         return self._unlikely_checks == CHECKS_IN_A_ROW
 
     def _stays(self, duration_s: float, ratio: float) -> bool:
-        """Return whether the error has hardly fallen since half of the time."""
         if self._earlier is None:
             self._earlier = duration_s, ratio
         earlier_s, earlier_ratio = self._earlier
@@ -214,11 +198,7 @@ truth; with two at 0.9, 95 % do, after 20 % more time (``docs/log/simulated.md``
 
 
 def run_loop(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Loop:
-    """Warm up for at least ``warm_up_s``, then run chunks of equal size until the protocol is satisfied.
-
-    One round precedes the warm-up. It may take seconds in which the device idles, while libraries load and choose
-    algorithms.
-    """
+    """Warm up for ``warm_up_s`` after one round, then run chunks of equal size until the protocol is satisfied."""
     workload.run(1)
     workload.finish()
     load_begin = _now(instruments)
@@ -347,7 +327,6 @@ def _is_warm(begin: ClockReading, now: ClockReading, instruments: Instruments, p
 
 
 def _ended_s(workload: Workload, previous: ClockReading, now: ClockReading) -> float:
-    """Return the time of the rounds that ended between two readings, by the device's clock if it has one."""
     return now.monotonic_s - previous.monotonic_s if workload.ended_s is None else workload.ended_s
 
 
@@ -390,10 +369,7 @@ def is_recovering(trace: PowerTrace, load_begin_s: float) -> bool:
 
 
 def full_clocks_until_s(trace: PowerTrace, window: Window) -> float:
-    """Return the moment (epoch) until which the device was certainly not throttled in a window.
-
-    It lies ``STATE_PERIOD_S`` before the first row with throttling or with a clock below the window's highest.
-    """
+    """Return the moment (epoch), ``STATE_PERIOD_S`` before the first sign of throttling, until which there was none."""
     ends_s = [window.end_s + STATE_PERIOD_S]
     for logged in (trace, *trace.checks):
         inside = window.holds(logged.epoch_s)

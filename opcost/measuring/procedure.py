@@ -1,9 +1,7 @@
 """The measuring procedure: run a workload while a meter logs, evaluate both, and repeat where that is needed.
 
-Operators and whole models are measured by the same code, which does not depend on torch or a vendor. An overhead is
-subtracted. Whole models are measured in several builds: the one with the median time counts, and the others show how
-far builds differ. The time of some models has two states 2.6 % apart, and the first build of a process is often in the
-rarer one (``docs/log/repeatability.md``).
+Whole models are measured in several builds, because the time of some has two states 2.6 % apart, and the first build of
+a process is often in the rarer one (``docs/log/repeatability.md``).
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from functools import partial
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import BATCHES, Estimate, is_within, standard_error_of, value_of
-from opcost.measuring.evaluation import Execution, evaluate, with_repeatability
+from opcost.measuring.evaluation import evaluate, with_repeatability
 from opcost.measuring.flags import OF_AN_OVERHEAD, Flag, flags_of, joined_notes
 from opcost.measuring.instruments import Instruments, lasting
 from opcost.measuring.loop import is_precise, run_loop
@@ -76,10 +74,7 @@ def _tried(measure_once: Callable[[MeasurementProtocol], Measurement], protocol:
 def _repeated(
     measure_once: Callable[[], Measurement], is_final: Callable[[Measurement], bool], times: int
 ) -> Measurement:
-    """Return the first measurement that is final, or the last one after a number of times.
-
-    If the first one fails, its error is raised; if a later one does, the one before it is returned.
-    """
+    """Return the first final measurement, or the last before one fails or ``times`` are over."""
     measurement = measure_once()
     for _ in range(times - 1):
         if is_final(measurement):
@@ -149,19 +144,22 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
     if protocol.relative_error is not None:
         power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
         is_imprecise = not is_precise(loop, power, protocol.relative_error)
-    execution = Execution(
+    found = evaluate(loop, trace, instruments.device)
+    flags = (
+        *workload.flags,
+        *([Flag.IMPRECISE] if is_imprecise else []),
+        *([Flag.ABOVE_POWER_LIMIT] if loop.is_too_heavy else []),
+        *(flag for finding in findings for flag in finding.flags),
+        *found.flags,
+    )
+    return replace(
+        found,
         executed_as=workload.execution,
         duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
         waits=workload.waits,
-        flags=(
-            *workload.flags,
-            *([Flag.IMPRECISE] if is_imprecise else []),
-            *([Flag.ABOVE_POWER_LIMIT] if loop.is_too_heavy else []),
-            *(flag for finding in findings for flag in finding.flags),
-        ),
-        notes=joined_notes(workload.notes, *(finding.notes for finding in findings)),
+        flags=flags_of(flags),
+        notes=joined_notes(workload.notes, *(finding.notes for finding in findings), found.notes),
     )
-    return evaluate(loop, trace, instruments.device, execution)
 
 
 def without_overhead(
@@ -238,8 +236,7 @@ def median_of_builds(measure_build: Callable[[], Measurement], builds: int) -> M
 def settled(run_build: Callable[[MeasurementProtocol], Measurement], protocol: MeasurementProtocol) -> Measurement:
     """Return the measurement of a build in lasting use; ``run_build`` measures it, first by the given protocol.
 
-    At the power limit a short loop has full clocks in a part that is left to chance. Such a build runs again, with the
-    time in which clocks settle as its warm-up.
+    At the power limit a short loop has full clocks in a part that is left to chance, so that the build runs again.
     """
     measurement = run_build(protocol)
     if protocol.relative_error is None or not is_at_power_limit(measurement):
@@ -252,10 +249,9 @@ def _quality(measurement: Measurement) -> tuple[bool, bool]:
 
 
 def _with_differences(measurement: Measurement, builds: Sequence[Measurement]) -> Measurement:
-    """Return a measurement with the ranges of its builds' times and energies, and with errors that include them.
+    """Return a measurement with the ranges of its builds, and with errors that include them.
 
-    A time that is the median of n has a standard error of sqrt(pi / 2n) standard deviations. Energy and power are not
-    chosen by their values, so theirs is one standard deviation.
+    A median of n has a standard error of sqrt(pi / 2n) standard deviations; energy and power are not chosen by value.
     """
     times_s, powers_w = [one.time_s for one in builds], [one.power_w for one in builds]
     measured_j, normalised_j = [one.energy_j for one in builds], [one.energy_at_reference_j for one in builds]
@@ -288,6 +284,5 @@ def _with_differences(measurement: Measurement, builds: Sequence[Measurement]) -
 
 
 def _all_known(values: Sequence[float | None]) -> list[float]:
-    """Return two or more values, or none if one is unknown."""
     known = [value for value in values if value is not None]
     return known if 2 <= len(known) == len(values) else []

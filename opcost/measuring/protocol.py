@@ -91,7 +91,6 @@ def usual_protocol(measured: Iterable[Circumstances], is_gpu: bool) -> Measureme
 
 
 def _most_common(measured: Iterable[Circumstances]) -> tuple[float | None, float | None]:
-    """Return the most common relative error and length of the loop in s; both are None without rows."""
     protocols = Counter((one.relative_error, one.loop_s) for one in measured)
     return protocols.most_common(1)[0][0] if protocols else (None, None)
 

@@ -1,8 +1,7 @@
 """Qualification of a board's power meters: latency, noise and bias, from loads whose timing is known.
 
-The load is run in this order: a pause, a long step, pulses of several lengths, and a rest. A meter that samples only
-part of the time agrees with the others under the step and deviates under pulses. A meter that averages over a second
-follows the step late. The rise of power with temperature during the step gives the power temperature coefficient.
+A meter that samples only part of the time agrees with the others under a long step and deviates under pulses. One that
+averages over a second follows the step late. The rise of power during the step gives the power temperature coefficient.
 """
 
 from __future__ import annotations
@@ -78,21 +77,12 @@ MINIMUM_TEMPERATURES = 3
 
 
 @dataclass(frozen=True)
-class Pulses:
-    """A window of pulses, with the seconds on and off of each."""
-
-    on_s: float
-    off_s: float
-    window: Window
-
-
-@dataclass(frozen=True)
 class Timeline:
     """The windows of the loads of a qualification (epoch)."""
 
     pause: Window
     step: Window
-    pulses: tuple[Pulses, ...]
+    pulses: tuple[Window, ...]
     rest: Window
 
     @property
@@ -140,10 +130,7 @@ def run_with_rare_reads(workload: Workload, meter: Meter, clock: Clock) -> tuple
 
 
 def ratio_of_means(trace: PowerTrace, load: Window, name: str, other_name: str) -> float | None:
-    """Return the ratio of two meters' mean powers over the time that the first meter's readings cover of a load.
-
-    It is None if one of the sources of the trace and its checks with these names has no readings.
-    """
+    """Return the ratio of two meters' mean powers over a load, as far as the first has readings; None without any."""
     by_name = {logged.source.name: logged for logged in (trace, *trace.checks)}
     if not by_name.keys() >= {name, other_name}:
         return None
@@ -171,8 +158,7 @@ def qualities(timeline: Timeline, trace: PowerTrace, reference: str | None) -> l
 def reference_among(timeline: Timeline, trace: PowerTrace, preferred: str) -> str | None:
     """Return the name of the reference meter; None if the preferred one has no readings.
 
-    It is the preferred meter unless two others deviate from it by more than ``GOOD_RATIO`` and agree with each other;
-    then it is the first of these. Energy counters of some cards are known to be wrong.
+    It is the first of two others that agree with each other and not with the preferred one: some counters are wrong.
     """
     traces = [logged for logged in (trace, *trace.checks) if logged.missing_reason is None]
     right = next((logged for logged in traces if logged.source.name == preferred), None)
@@ -231,7 +217,7 @@ def _run_for(workload: Workload, clock: Clock, duration_s: float) -> None:
     workload.finish()
 
 
-def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on_s: float, off_s: float) -> Pulses:
+def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on_s: float, off_s: float) -> Window:
     begin = clock.read()
     for number in range(round(PULSES_S / (on_s + off_s))):
         pulse_s = begin.monotonic_s + number * (on_s + off_s)
@@ -240,7 +226,7 @@ def _pulses(workload: Workload, clock: Clock, pause: Callable[[float], None], on
             workload.run(1)
             workload.finish()
         pause(max(0.0, pulse_s + on_s + off_s - clock.read().monotonic_s))
-    return Pulses(on_s, off_s, Window(begin.epoch_s, clock.read().epoch_s))
+    return Window(begin.epoch_s, clock.read().epoch_s)
 
 
 def _quality(timeline: Timeline, trace: PowerTrace, reference: PowerTrace) -> MeterQuality:
@@ -248,7 +234,7 @@ def _quality(timeline: Timeline, trace: PowerTrace, reference: PowerTrace) -> Me
         return _without_power(trace)
     epoch_s, power_w = fresh_rows(trace, timeline.settled)
     steady = _deviation(trace, reference, timeline.settled)
-    pulsed = [_deviation(trace, reference, _after_rise(pulses.window, trace)) for pulses in timeline.pulses]
+    pulsed = [_deviation(trace, reference, _after_rise(pulses, trace)) for pulses in timeline.pulses]
     worst = max((ratio for ratio in pulsed if ratio is not None), key=abs, default=None)
     residuals = power_w - np.polyval(np.polyfit(epoch_s - epoch_s[0], power_w, 2), epoch_s - epoch_s[0])
     period_s = float(np.percentile(np.diff(epoch_s), 25))
@@ -284,7 +270,6 @@ def _without_power(trace: PowerTrace) -> MeterQuality:
 
 
 def _deviation(trace: PowerTrace, reference: PowerTrace, window: Window) -> float | None:
-    """Return the relative deviation of a meter's mean from the reference's, None if one has no readings."""
     ours, theirs = (fresh_readings(logged, window) for logged in (trace, reference))
     return float(ours.mean() / theirs.mean()) - 1 if len(ours) and theirs.any() else None
 
@@ -294,10 +279,9 @@ def _after_rise(window: Window, trace: PowerTrace) -> Window:
 
 
 def _smoothing_s(trace: PowerTrace, timeline: Timeline, rise_time_s: float | None) -> tuple[float | None, float | None]:
-    """Return the lag of a meter after a step and its averaging time, both in s.
+    """Return the lag of a meter after a step and its averaging time in s; None if too few readings rise, or too fast.
 
-    Readings of a moving average rise on a straight line from the old power to the new one. Both are None if fewer than
-    ``MINIMUM_RISING`` readings are on that line, or it does not take ``SHORTEST_AVERAGING_S``.
+    Readings of a moving average rise on a straight line from the old power to the new one.
     """
     step = timeline.step
     before_w = fresh_readings(trace, timeline.pause)

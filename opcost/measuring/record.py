@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, ClassVar, Protocol, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate, estimate_of, ratio_if_known, standard_error_of, sum_of_independent, value_of
@@ -20,19 +20,7 @@ from opcost.measuring.flags import (
     Flags,
 )
 from opcost.measuring.protocol import DUTY_CYCLES
-from opcost.operators.counts import (
-    COUNTED,
-    INPUT_DATA,
-    INPUT_VALUES,
-    INPUTS,
-    MODEL,
-    OPERATOR,
-    PARAMETERS,
-    PHASE,
-    TRAINING_MODE,
-    Case,
-)
-from opcost.operators.tuples import Phase
+from opcost.operators.counts import COUNTED, INPUT_DATA, MODEL, Case, CaseColumns
 
 REFERENCE_TEMPERATURE_C = 50.0
 """Temperature to which energies are normalised: in the middle of the range that operators reach on an H200 (45 to
@@ -61,8 +49,6 @@ shorter loops throttled wholes still have 98 % to 99 % of full clocks (``docs/lo
 IMPOSSIBLE_POWER = "impossible-power"
 IMPOSSIBLE_POWER_MEANING = "power above what the board can draw"
 """The name among those of flags, and the meaning, of a power that is impossible."""
-
-_OF_QUALITY = CASTING_DOUBT | OTHER_WORK | {Flag.IMPRECISE}
 
 
 @dataclass(frozen=True)
@@ -141,7 +127,6 @@ class Measurement(Columns):
         return estimate_of(self.energy_at_reference_j, self.energy_at_reference_standard_error_j)
 
     def with_figures(self, time_s: Estimate, energy_j: Estimate | None, at_reference_j: Estimate | None) -> Measurement:
-        """Return the same measurement with another time, energy and normalised energy."""
         return replace(
             self,
             time_s=time_s.value,
@@ -176,22 +161,18 @@ class StepTimes(Columns):
     reading_meters_s: Annotated[float | None, Column("part of it: last readings and evaluation", FROM_0)] = None
 
 
-@dataclass(frozen=True)
-class MeasurementRow(Columns):
+@dataclass(frozen=True, kw_only=True)
+class MeasurementRow(CaseColumns):
     """One measurement of an operator or a whole model, with its conditions and circumstances.
 
     Rows with equal keys repeat a measurement. Sums prefer rows with energy, then rows that are not flagged, then
     rows of the whole model's board, then those of the most builds, then the longest loop, then the newest row.
     """
 
+    ORDER: ClassVar = ("key", "operator", "measurement")
+
     key: Annotated[str, Column("hashes of operator tuple, input data and conditions")]
-    operator: Annotated[str, OPERATOR]
     measurement: Measurement
-    parameters: Annotated[str, PARAMETERS]
-    inputs: Annotated[str, INPUTS]
-    training_mode: Annotated[str | None, TRAINING_MODE]
-    input_data: Annotated[str, INPUT_VALUES]
-    phase: Annotated[Phase, PHASE]
     order_seed: Annotated[int | None, Column("seed of the campaign's random order; empty: the model's order")]
     conditions: Conditions
     circumstances: Circumstances
@@ -217,20 +198,14 @@ class Measured(Protocol):
     """Anything with a measurement and its conditions, such as a row."""
 
     @property
-    def measurement(self) -> Measurement:
-        """The measurement."""
+    def measurement(self) -> Measurement: ...
 
     @property
-    def conditions(self) -> Conditions:
-        """Its conditions."""
+    def conditions(self) -> Conditions: ...
 
 
 def most_power_ratio(loop_s: float, is_far_above: bool) -> float:
-    """Return the largest mean power of a loop that a board can draw, as a share of its power limit.
-
-    ``is_far_above``: the load was measured with pauses, or ended before it was throttled. Pauses keep the mean below
-    the limit, at work it may draw more (up to 1.49, H200).
-    """
+    """Return the largest mean power of a loop as a share of the limit; with pauses the power at work is higher."""
     if is_far_above:
         return 1 / min(DUTY_CYCLES)
     return LASTING_LIMIT_RATIO if loop_s >= LEAST_SETTLED_LOOP_S else FAR_ABOVE_LIMIT_RATIO
@@ -262,7 +237,8 @@ def names_of(row: Measured, flags: Flags) -> tuple[str, ...]:
 
 def quality_flags(measurement: Measurement) -> Flags:
     """Return the flags that cast doubt on a measurement, and those of an imprecise one and of other work."""
-    return tuple(flag for flag in measurement.flags if flag in _OF_QUALITY)
+    of_quality = CASTING_DOUBT | OTHER_WORK | {Flag.IMPRECISE}
+    return tuple(flag for flag in measurement.flags if flag in of_quality)
 
 
 def does_other_work(measurement: Measurement) -> bool:
@@ -286,19 +262,15 @@ def leaves_clocks_low(measurement: Measurement) -> bool:
     return not is_ended_before and not LEAVING_CLOCKS_LOW.isdisjoint(measurement.flags)
 
 
-@dataclass(frozen=True)
-class FailureRow(Columns):
+@dataclass(frozen=True, kw_only=True)
+class FailureRow(CaseColumns):
     """One operator or model that could not be measured, with the reason."""
 
+    ORDER: ClassVar = ("key", "operator", "reason", "failed_at")
+
     key: Annotated[str, Column("key of the missing row")]
-    operator: Annotated[str, OPERATOR]
     reason: Annotated[str, Column("reason why it could not be measured")]
     failed_at: Annotated[str, Column("time of the failure", MOMENT)]
-    parameters: Annotated[str, PARAMETERS]
-    inputs: Annotated[str, INPUTS]
-    training_mode: Annotated[str | None, TRAINING_MODE]
-    input_data: Annotated[str, INPUT_VALUES]
-    phase: Annotated[Phase, PHASE]
     conditions: Conditions
     circumstances: Circumstances
 
@@ -350,7 +322,6 @@ class ChainRow(Columns):
 
     @property
     def excess(self) -> Excess | None:
-        """Time and energy with their errors; None if refused."""
         time_s = estimate_of(self.time_s, self.time_standard_error_s)
         energy_j = estimate_of(self.energy_j, self.energy_standard_error_j)
         return None if time_s is None else Excess(time_s, energy_j)
@@ -397,7 +368,6 @@ class Costs:
     unexplained: float | None
 
     def over_whole(self, cost: float | None) -> float | None:
-        """Return one of these costs as a share of the whole, None if one of both is unknown."""
         return ratio_if_known(cost, self.whole)
 
 

@@ -73,10 +73,7 @@ ALL_CHOICES = tuple(ChosenConditions(*values) for values in product(*VALUES.valu
 
 
 def parse_conditions(texts: Iterable[str]) -> dict[str, str]:
-    """Return the conditions that texts ask for, by key. Each text has one, or several separated by commas.
-
-    A ``ValueError`` begins with the text that has an unknown or repeated key, an unknown value, or asks for nothing.
-    """
+    """Return the conditions in texts by key; a ``ValueError`` begins with the text that has a mistake."""
     asked: dict[str, str] = {}
     keys = (*VALUES, DEVICE)
     for text in texts:

@@ -13,22 +13,20 @@ from opcost.measuring.conditions import DEVICE_UUID, Circumstances, Conditions
 from opcost.measuring.record import Measurement
 from opcost.operators.sweep_axes import AxisKind
 
-KEY = Column("hashes of the model's tuple, input data and conditions: one for each size")
-MODEL = Column("name of the model, with its precision and memory format if they are not the usual ones")
-AXIS = Column("what varies", one_of(*(kind.value for kind in AxisKind)))
-SIZE = Column("value of the axis: pixels of a side, tokens of a sample, or samples", COUNT_FROM_1)
-UNITS_OF_A_RUN = Column("pixels, tokens or samples of a run, of all samples together", COUNT_FROM_1)
-
 
 @dataclass(frozen=True)
 class SweepPlace(Columns):
     """A size of a sweep. ``units_of_a_run`` is empty if the inputs are those of a user's function."""
 
-    key: Annotated[str, KEY]
-    model: Annotated[str, MODEL]
-    axis: Annotated[str, AXIS]
-    size: Annotated[int, SIZE]
-    units_of_a_run: Annotated[int | None, UNITS_OF_A_RUN]
+    key: Annotated[str, Column("hashes of the model's tuple, input data and conditions: one for each size")]
+    model: Annotated[
+        str, Column("name of the model, with its precision and memory format if they are not the usual ones")
+    ]
+    axis: Annotated[str, Column("what varies", one_of(*(kind.value for kind in AxisKind)))]
+    size: Annotated[int, Column("value of the axis: pixels of a side, tokens of a sample, or samples", COUNT_FROM_1)]
+    units_of_a_run: Annotated[
+        int | None, Column("pixels, tokens or samples of a run, of all samples together", COUNT_FROM_1)
+    ]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,6 @@ class IterationTimes(Columns):
 
     @staticmethod
     def of(times_s: Sequence[float]) -> IterationTimes:
-        """Return the quantiles of some times in s; None without any."""
         if not times_s:
             return IterationTimes(0, None, None, None, None)
         p5, p50, p95 = (float(one) for one in np.quantile(np.array(times_s), (0.05, 0.5, 0.95)))
@@ -228,5 +225,4 @@ class SweepSizeRow(Columns):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The values by which a new row of the same size replaces this one."""
         return self.place.key, self.device_uuid, self.loop_s

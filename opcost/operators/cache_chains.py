@@ -1,10 +1,8 @@
 """Chains of operators, from which cache corrections are measured by kind and size of operator.
 
-In a loop of itself an operator finds its code, its weights and as much of its inputs and outputs as fits in the
-device's caches. In a model other operators run in between: code comes from a more distant cache and weights from
-memory, an input has just been written, and an output first evicts other data. The difference is measured on the card
-with chains of a few operators after a stream of other data, compared with the same operators in loops. No model is
-needed.
+In a loop of itself an operator finds its code, its weights and as much of its inputs as fits in the device's caches. In
+a model other operators run in between. The difference is measured with chains of a few operators after a stream of
+other data, compared with the same operators in loops. No model is needed.
 """
 
 from __future__ import annotations
@@ -200,7 +198,6 @@ class Chain:
 
     @property
     def _weights(self) -> tuple[tuple[str, str], ...]:
-        """The parameter of modules with weights, as block 0 counts them."""
         return () if self.dtype == FLOAT32 else (("dtype", self.dtype),)
 
 
@@ -221,10 +218,7 @@ def chains_of(
 
 
 def layer_chains(dtype: str = FLOAT32, blocks: int = BLOCKS) -> tuple[Chain, ...]:
-    """Return the chains on tokens behind the full stream, kind by kind; those of matrices in 16 bits only.
-
-    In fp32 such products draw so much power that they differ in a chain by their clocks (``docs/log/cache.md``).
-    """
+    """Return the chains on tokens behind the full stream; in fp32 products would differ by their clocks."""
     kinds = [kind for kind in LAYER_KINDS if kind not in (LINEAR, WIDE_LINEAR) or dtype == SIXTEEN_BITS]
     return tuple(Chain(kind, side, blocks, STREAM_ELEMENTS, dtype) for kind in kinds for side in FORMS[kind].sides)
 

@@ -9,7 +9,8 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from opcost.columns import COUNT, SHARE, Column, Values, one_of
+from opcost.columns import COUNT, SHARE, Column, Columns, Values, grouped, one_of
+from opcost.estimates import ratio_if_known
 from opcost.operators.input_roles import patterned_inputs, shown_inputs, shows_spread
 from opcost.operators.texts import parse_value
 from opcost.operators.tuples import META, Count, OperatorTuple, Phase, PlainValue, short_hash, value_text
@@ -135,7 +136,6 @@ class OperatorCount(CountedCall, CalledOperator):
 
     @property
     def mistake(self) -> str | None:
-        """The first parts that do not fit each other; None if all do."""
         try:
             # This fails for inputs that the operator cannot have.
             inputs, patterned = len(shown_inputs(self.operator)), len(patterned_inputs(self.operator))
@@ -163,7 +163,6 @@ class OperatorCount(CountedCall, CalledOperator):
 
     @property
     def data_of_calls(self) -> tuple[InputData, ...]:
-        """The input data of each call, in the order of the calls; empty without statistics."""
         return tuple(self._data_of[call] for call in self._kinds_of_calls)
 
     @property
@@ -193,9 +192,8 @@ CallT = TypeVar("CallT", bound=CountedCall)
 
 def completed(one: CallT, other: CountedCall) -> CallT:
     """Return a count whose fields at their default are those of another; older tables lack columns."""
-    known = {field.name: getattr(other, field.name) for field in fields(CountedCall)}
     lacked = [field.name for field in fields(CountedCall) if getattr(one, field.name) == field.default]
-    return replace(one, **{name: known[name] for name in lacked})
+    return replace(one, **{name: getattr(other, name) for name in lacked})
 
 
 @cache
@@ -279,7 +277,6 @@ class OperatorCounts(CountedRun, RunTotals):
 
     @property
     def mistake(self) -> str | None:
-        """The first parts that do not fit each other; None if all do."""
         paths = {module.path for module in self.modules}
         if paths and not {"", *(at_level(path, levels_of(path) - 1) for path in paths if path)} <= paths:
             return "it has a module in an unknown one"
@@ -292,7 +289,6 @@ class OperatorCounts(CountedRun, RunTotals):
 
     @property
     def flop_missing_reason(self) -> str | None:
-        """The reason why the FLOPs of the run are unknown; None if they are known."""
         return flop_missing_reason(one.operation for one in self.without_formula)
 
     @property
@@ -306,7 +302,6 @@ class OperatorCounts(CountedRun, RunTotals):
 
     @property
     def function_calls(self) -> int:
-        """The number of function calls, each occurrence counted; all other calls are calls of modules."""
         return sum(count.occurrences for count in self.counts if count.operator.is_function)
 
     @property
@@ -327,7 +322,6 @@ class OperatorCounts(CountedRun, RunTotals):
 
     @property
     def missing_ratio(self) -> float | None:
-        """The share of the run that is in no operator, None if it is small; sums lack it."""
         return 1 - self.covered_ratio if self.covered_ratio < NOTICED_RATIO else None
 
 
@@ -383,9 +377,9 @@ def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:
     chosen = replace(whole, counts=tuple(part))
     return Share(
         calls=chosen.operator_calls,
-        calls_ratio=_ratio(chosen.operator_calls, whole.operator_calls),
+        calls_ratio=ratio_if_known(chosen.operator_calls, whole.operator_calls),
         flop_ratio=flop_ratio(chosen, whole),
-        memory_bytes_ratio=_ratio(chosen.memory_bytes, whole.total_memory_bytes),
+        memory_bytes_ratio=ratio_if_known(chosen.memory_bytes, whole.total_memory_bytes),
     )
 
 
@@ -394,29 +388,23 @@ def outside(whole: OperatorCounts) -> Share:
     return Share(
         calls=0,
         calls_ratio=None,
-        flop_ratio=None if whole.without_formula else _ratio(whole.total_flop - (whole.flop or 0), whole.total_flop),
-        memory_bytes_ratio=_ratio(whole.total_memory_bytes - whole.memory_bytes, whole.total_memory_bytes),
+        flop_ratio=None
+        if whole.without_formula
+        else ratio_if_known(whole.total_flop - (whole.flop or 0), whole.total_flop),
+        memory_bytes_ratio=ratio_if_known(whole.total_memory_bytes - whole.memory_bytes, whole.total_memory_bytes),
     )
 
 
 def flop_ratio(part: OperatorCounts, whole: OperatorCounts) -> float | None:
     """Return the share of a model's FLOPs that some of its tuples have; None if its FLOPs are 0 or unknown."""
-    if whole.without_formula or part.flop is None:
-        return None
-    return _ratio(part.flop, whole.total_flop)
+    return None if whole.without_formula else ratio_if_known(part.flop, whole.total_flop)
 
 
 def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
     """Return the counts by operator name, in descending order of the bytes that all calls of a name move."""
-    groups: dict[str, list[OperatorCount]] = {}
-    for count in counts.counts:
-        groups.setdefault(count.operator.short_name, []).append(count)
+    groups = grouped(counts.counts, lambda count: count.operator.short_name)
     ordered = sorted(groups.items(), key=lambda item: (-memory_bytes_of(item[1]), item[0]))
     return {name: tuple(group) for name, group in ordered}
-
-
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
 
 
 # Cases: operator tuples on one kind of input data each, and the cases of a model
@@ -433,7 +421,6 @@ INPUT_VALUES = Column(
     "`captured: normal; patterns zipf`; zeros that a grid sets in weights "
     "come last: `captured: normal; weights 0.9 zeros`"
 )
-
 
 CAPTURED = "captured"
 INPUT_DATA = (CAPTURED, "normal", "zeros")
@@ -466,13 +453,35 @@ class Case:
 
     @property
     def key(self) -> str:
-        """The operator tuple's key and 16 hexadecimal digits of the hash of all else, joined by a hyphen.
-
-        A phase and a state at their default are in no hash, so that rows from before they existed keep their keys.
-        """
+        """The tuple's key and the hash of all else; a default phase or state is in no hash, so that older keys stay."""
         phase = "" if self.phase is Phase.INFERENCE else f"\nphase={self.phase}"
         state = f"\nstate={self.state}" if self.state else ""
         return f"{self.operator.key}-{short_hash(f'{self.input_data}{phase}{state}')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseColumns(Columns):
+    """The columns of rows that describe their case."""
+
+    operator: Annotated[str, OPERATOR]
+    parameters: Annotated[str, PARAMETERS]
+    inputs: Annotated[str, INPUTS]
+    training_mode: Annotated[str | None, TRAINING_MODE]
+    input_data: Annotated[str, INPUT_VALUES]
+    phase: Annotated[Phase, PHASE]
+
+
+def case_columns(case: Case) -> dict[str, Any]:
+    """Return the values of ``CaseColumns``."""
+    operator = case.operator
+    return {
+        "operator": operator.operator,
+        "parameters": operator.parameters_text,
+        "inputs": operator.inputs_text,
+        "training_mode": operator.mode,
+        "input_data": str(case.input_data),
+        "phase": case.phase,
+    }
 
 
 def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:

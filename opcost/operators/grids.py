@@ -96,8 +96,6 @@ class Grid:
         return _model(self.operator.rpartition(".")[2], repr(self))
 
     def points(self) -> Iterator[GridPoint]:
-        """Yield the points in the order of the lists; those of the last list follow each other."""
-
         def combinations(lists: Lists) -> Iterator[dict[str, PlainValue]]:
             names = [name for name, _ in lists]
             return (dict(zip(names, one, strict=True)) for one in itertools.product(*(values for _, values in lists)))
@@ -136,7 +134,6 @@ class TupleList:
 
     @property
     def model(self) -> OperatorTuple:
-        """The tuple that stands for a whole model in the counts of the list. Another list has another one."""
         return _model(self.name, "\n".join(map(str, self.tuples)))
 
     def points(self) -> Iterator[GridPoint]:

@@ -153,13 +153,7 @@ class Indexing:
     index: str = "index"
 
 
-_IN_ALL = Indexing(("input", "index", "source", "accumulate"), None)
-_LABELS = Indexing(("input", "target"), 1, index="target")
-_ALONG = Indexing(("input", "dim", "index", "src"))
-
-
 def _rows(*arguments: str) -> Indexing:
-    """Return that of token ids that name the rows of a table, as in embeddings."""
     return Indexing(arguments, 0, table="table", index="ids")
 
 
@@ -171,11 +165,11 @@ INDEXING = {
     **dict.fromkeys(
         "index_add index_add_ index_copy index_copy_ index_reduce index_reduce_ index_fill index_fill_ scatter "
         "scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_".split(),
-        _ALONG,
+        Indexing(("input", "dim", "index", "src")),
     ),
     "take_along_dim": Indexing(("input", "ids", "dim"), index="ids"),
-    **dict.fromkeys(("take", "put", "put_"), _IN_ALL),
-    **dict.fromkeys(LAST_IF_FLAT, _LABELS),
+    **dict.fromkeys(("take", "put", "put_"), Indexing(("input", "index", "source", "accumulate"), None)),
+    **dict.fromkeys(LAST_IF_FLAT, Indexing(("input", "target"), 1, index="target")),
     "embedding": _rows("ids", "table"),
     **dict.fromkeys(("torch.embedding", "torch.ops.aten.embedding"), _rows("table", "ids")),
     "torch.nn.EmbeddingBag": _rows("ids", "offsets"),

@@ -59,12 +59,10 @@ class DescribedInputs:
 
     @property
     def is_one_tensor(self) -> bool:
-        """Whether a model with these inputs takes one tensor, and not by keyword."""
         return not self.keyword and len(self.positional) == 1 and isinstance(self.positional[0], TensorSpec)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the first tensor, empty if there is none."""
         specs = tensor_specs([*self.positional, *(value for _, value in self.keyword)])
         return specs[0].shape if specs else ()
 

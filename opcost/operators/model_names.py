@@ -16,7 +16,7 @@ SOURCES_OF_ANY_CASE = ("transformers", FILE, GRID)
 """Sources whose models are classes or functions of any name; those of the others have lower-case names."""
 
 SOURCES_OF_TEXT = ("transformers",)
-"""Sources whose models of two-dimensional inputs take texts."""
+"""Sources whose models of two-dimensional inputs take batches of texts, each of token ids."""
 
 
 @dataclass(frozen=True)
@@ -29,21 +29,13 @@ class ModelName:
 
     @staticmethod
     def of(text: str) -> ModelName:
-        """Return the name that a text means: ``resnet18`` of torchvision, ``timm:resnet18`` of a source.
-
-        ``net.py:build`` and ``package.module:build`` name a function in a Python file or in a module, which has a dot.
-        """
+        """Return what a text means: ``resnet18``, ``timm:resnet18``, ``net.py:build`` or ``package.module:build``."""
         before, colon, name = text.rpartition(":")
         if not colon:
             return ModelName(TORCHVISION, name)
         if "." in before or "/" in before:
             return ModelName(FILE, name, before)
         return ModelName(before, name)
-
-    @property
-    def takes_tokens(self) -> bool:
-        """Whether an input of two dimensions is a batch of texts, each of token ids."""
-        return self.source in SOURCES_OF_TEXT
 
     @property
     def is_file(self) -> bool:
@@ -59,7 +51,6 @@ CODE, FINGERPRINT = "code", "sha256"
 """The parameters of a whole model's tuple that identify the user's code: its name, and a hash of its text. The hash is
 a parameter of operations that the model runs and that are registered from Python, too."""
 
-FINGERPRINT_DIGITS = 16
 
 PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 """Folders of installed packages: a package there is code of its own, not of the others beside it."""
@@ -95,14 +86,12 @@ class UserCode:
 
     @property
     def named_files(self) -> str:
-        """The files for a message: the main one by its name, and whether it imports others."""
         return self.path.rpartition("/")[2] + (" or a file that it imports" if len(self.files) > 1 else "")
 
     def is_own(self, path: str) -> bool:
         return is_own(path, self.root, self.path)
 
     def modules(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and the path of each module of the same root that the code imports."""
         for file in self.files:
             path = f"{self.root}/{file}"
             if path != self.path:
@@ -124,4 +113,4 @@ def fingerprint_of(texts: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
     for name, text in sorted(texts.items()):
         digest.update(f"{name}\n{len(text)}\n".encode() + text)
-    return digest.hexdigest()[:FINGERPRINT_DIGITS]
+    return digest.hexdigest()[:16]

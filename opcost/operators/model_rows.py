@@ -1,8 +1,4 @@
-"""Rows of the table of models' operators: operator tuples with their input data, calls, FLOPs and bytes.
-
-Measurements hold the cost of one call; these rows hold the number of calls in a model. With both in the database,
-every sum can be made without counting the model again.
-"""
+"""Rows of the table of models' operators, so that every sum can be made without counting the model again."""
 
 from __future__ import annotations
 
@@ -11,21 +7,18 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
-from opcost.columns import COUNT, MOMENT, Column, Columns, Values, cell_of, cell_reader, grouped
+from opcost.columns import COUNT, MOMENT, Column, between, cell_of, cell_reader, grouped, shared_fields
 from opcost.operators.counts import (
     CAPTURED,
-    INPUT_VALUES,
-    INPUTS,
     MODEL,
-    OPERATOR,
-    PARAMETERS,
-    TRAINING_MODE,
     Case,
+    CaseColumns,
     CountedCall,
     CountedRun,
     OperationWithoutFormula,
     OperatorCount,
     OperatorCounts,
+    case_columns,
     cases_of_count,
     completed,
     tuple_key,
@@ -41,11 +34,9 @@ MAXIMUM_CALLS = 1_000_000
 MODELS_KEPT = 512
 """The models whose counts are kept for rows that are read again: parsing them takes most of the time of a command."""
 
-_CALLS = Values(f"1 to {MAXIMUM_CALLS}", lambda calls: 1 <= calls <= MAXIMUM_CALLS)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOperatorRow(CountedCall, CountedRun, Columns):
+class ModelOperatorRow(CountedCall, CountedRun, CaseColumns):
     """One case in one run of a model, or of a grid, whose calls are its tuples.
 
     The first row of a model is the model itself as an operator tuple, with the FLOPs and bytes of the whole run. Its
@@ -64,12 +55,13 @@ class ModelOperatorRow(CountedCall, CountedRun, Columns):
     model_key: Annotated[str, Column("hash of the model's operator tuple")]
     key: Annotated[str, Column("hashes of operator tuple and input data: the beginning of a measurement's key")]
     model: Annotated[str, MODEL]
-    operator: Annotated[str, OPERATOR]
-    parameters: Annotated[str, PARAMETERS]
-    inputs: Annotated[str, INPUTS]
-    training_mode: Annotated[str | None, TRAINING_MODE]
-    input_data: Annotated[str, INPUT_VALUES]
-    calls: Annotated[int, Column("calls on this input data in one run; 1 for the model itself", _CALLS)]
+    calls: Annotated[
+        int,
+        Column(
+            "calls on this input data in one run; 1 for the model itself",
+            between(f"1 to {MAXIMUM_CALLS}", 1, MAXIMUM_CALLS),
+        ),
+    ]
     weights: Annotated[int | None, Column("number of the model's parameters, in its own row only", COUNT)]
     counted_at: Annotated[str, Column("time of the count", MOMENT)]
 
@@ -88,7 +80,7 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
         model_key=counts.model.key,
         model=name,
         **_of_case(Case(counts.model)),
-        **_shared(counts, CountedRun),
+        **shared_fields(counts, CountedRun),
         calls=1,
         flop=counts.total_flop,
         memory_bytes=counts.total_memory_bytes,
@@ -99,16 +91,11 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
     of_model = {field.name: field.default for field in fields(CountedRun) if field.default is not MISSING}
     part = replace(whole, weights=None, **of_model)
     parts = (
-        replace(part, **_of_case(case), **_shared(count, CountedCall), calls=calls)
+        replace(part, **(_of_case(case) | shared_fields(count, CountedCall)), calls=calls)
         for count in counts.counts
         for case, calls in cases_of_count(count, CAPTURED)
     )
     return [whole, *parts]
-
-
-def _shared(one: Any, base: Any) -> dict[str, Any]:
-    """Return the fields that an object has from a base."""
-    return {field.name: getattr(one, field.name) for field in fields(base)}
 
 
 def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
@@ -156,20 +143,12 @@ def _counts_of_run(rows: Sequence[ModelOperatorRow]) -> OperatorCounts:
         total_memory_bytes=whole.memory_bytes,
         parameters=whole.weights,
         without_formula=read_gaps(cell_of(whole.without_formula)) if whole.without_formula else (),
-        **_shared(whole, CountedRun),
+        **shared_fields(whole, CountedRun),
     )
 
 
 def _of_case(case: Case) -> dict[str, Any]:
-    operator = case.operator
-    return {
-        "key": case.key,
-        "operator": operator.operator,
-        "parameters": operator.parameters_text,
-        "inputs": operator.inputs_text,
-        "training_mode": operator.mode,
-        "input_data": str(case.input_data),
-    }
+    return {"key": case.key, **case_columns(case)}
 
 
 def _operator(row: ModelOperatorRow) -> OperatorTuple:
@@ -196,7 +175,7 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
         yield OperatorCount(
             operator=operator,
             occurrences=sum(row.calls for row in kinds),
-            **_shared(first, CountedCall),
+            **shared_fields(first, CountedCall),
             statistics=tuple(statistics),
             weight_zeros=tuple(one.weight_zeros_ratio for one in data)
             if any(one.weight_zeros_ratio for one in data)

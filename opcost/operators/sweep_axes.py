@@ -60,7 +60,6 @@ class Axis:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Raise a ``ValueError`` for no or too many values, an impossible one, or another than the ascending order."""
         if not 1 <= len(self.sizes) <= MOST_SIZES:
             raise ValueError(f"{len(self.sizes)} sizes; a sweep has 1 to {MOST_SIZES}")
         if not all(1 <= size <= LARGEST_SIZE for size in self.sizes):
@@ -70,10 +69,7 @@ class Axis:
 
     @staticmethod
     def parse(kind: AxisKind, text: str) -> Axis:
-        """Return the axis of a text: ranges and numbers with commas between them; a ``ValueError`` if it is none.
-
-        ``8:4096:x2`` doubles from 8 up to 4096, ``50:500:50`` adds 50; both ends may be reached.
-        """
+        """Return the axis of ``8:4096:x2``, ``50:500:50`` or ``224,256``; a ``ValueError`` for another text."""
         sizes: set[int] = set()
         for size in (size for part in text.split(",") for size in _sizes(part.strip())):
             sizes.add(size)

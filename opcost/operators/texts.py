@@ -1,13 +1,8 @@
 """Texts of operator tuples: the parser of their one-line texts, short forms, and columns of tables.
 
-``OperatorTuple`` renders its parameters and inputs on one line each (``parameters_text``, ``inputs_text``). A parsed
-tuple has the same text and thus the same key. The class of a ``Structure`` keeps only its last name, so a tuple with a
-``Structure`` can be summed but not run.
-
-A short form is ``Conv2d 3→96, kernel 4, stride 4`` on ``32x3x224x224``. Different tuples may have the same short form,
-for example with other inputs that are no tensors. Tables have columns for each parameter, argument, and size of an
-input or output, by kind of operator. A placeholder in capital letters declares those of one sort: ``input_N_size_M``
-stands for ``input_0_size_1``.
+A parsed tuple has the same text and thus the same key. The class of a ``Structure`` keeps only its last name, so a
+tuple with one can be summed but not run. Different tuples may have the same short form, such as ``Conv2d 3→96`` on
+``32x3x224x224``. A placeholder in capital letters declares columns of one sort: ``input_N_size_M``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The operator tuple: an operator, its parameters, and the shapes, dtypes and memory layouts of its inputs.
 
-It is plain data that can be pickled, printed on one line, hashed into a key that is the same for all torch versions,
-and run again in another process. Weights, values, names and object ids are not part of it.
+It is plain data, and its key is the same for all torch versions. Weights, values, names and object ids are no part.
 """
 
 from __future__ import annotations
@@ -17,7 +16,15 @@ from functools import cached_property
 from typing import Annotated, TypeAlias
 
 from opcost.columns import ANYTHING, COUNT, INTEGER_LIMIT
-from opcost.operators.model_names import FILE, GRID, OBJECT, SOURCES_OF_ANY_CASE, TORCHVISION, ModelName
+from opcost.operators.model_names import (
+    FILE,
+    GRID,
+    OBJECT,
+    SOURCES_OF_ANY_CASE,
+    SOURCES_OF_TEXT,
+    TORCHVISION,
+    ModelName,
+)
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -79,7 +86,6 @@ META = "meta"
 
 ELLIPSIS = "..."
 """The name of the constant for ``Ellipsis`` in an index."""
-
 
 Count: TypeAlias = Annotated[int, COUNT]
 
@@ -215,11 +221,7 @@ class OperatorTuple:
 
     @property
     def is_model(self) -> bool:
-        """Whether the tuple describes a whole model. The name decides because importing torchvision to ask takes
-        seconds.
-
-        Models of torchvision are the lower-case names directly in their package, beside classes and modules.
-        """
+        """Whether it is a whole model, by its name: models of torchvision are lower-case names in their package."""
         package, _, name = self.operator.rpartition(".")
         source = next((one for one, prefix in MODEL_PACKAGES.items() if prefix == f"{package}."), None)
         return source is not None and (name.islower() or source in SOURCES_OF_ANY_CASE)
@@ -283,7 +285,7 @@ def model_operator(
         weights_name = weights_name.rpartition(".")[2]
     weights = () if weights_name is None else (("weights", weights_name),)
     seeds = () if seed == DEFAULT_SEED else (("seed", seed),)
-    dtype = "int64" if len(input_size) == 2 and named.takes_tokens else "float32"
+    dtype = "int64" if len(input_size) == 2 and named.source in SOURCES_OF_TEXT else "float32"
     inputs = (TensorSpec(tuple(input_size), dtype),) if input_size else ()
     package = MODEL_PACKAGES.get(named.source, f"{named.source}.")
     return OperatorTuple(package + named.name, weights + seeds + further, inputs)

@@ -1,14 +1,11 @@
-"""Kinds of values of an operator's inputs, as far as they affect the cost.
+"""Kinds of values of an operator's inputs, as far as they affect the cost (``docs/log/values.md``).
 
-Measured on an H200 (``docs/log/values.md``): energy falls with the share of zeros, by up to a third
-(except for SiLU, which has a longer path for zeros). Constants cost less than normal values and more than zeros.
-Exponentials of values beyond a dozen take a longer path (``input_roles`` lists operators whose cost does not depend on
-the spread). Smaller spreads and the sign have no effect. A mean of up to 64 times the spread changes energy by a few
-percent.
+Energy falls with the share of zeros, by up to a third on an H200 (except for SiLU, which has a longer path for zeros).
+Constants cost less than normal values and more than zeros. Exponentials of values beyond a dozen take a longer path.
+Smaller spreads and the sign have no effect. A mean of up to 64 times the spread changes energy by a few percent.
 
-Patterns of indices, masks and loads of experts were measured with operators alone on an H100: with repeated indices a
-gather takes down to half of its time, a sum over indices up to two hundred times its time. With a mask that is the same
-over long runs ``where`` takes a fifth less. Unequal loads of experts cost 8 % more.
+On an H100 with repeated indices a gather takes down to half of its time, a sum over indices up to two hundred times.
+With a mask that is the same over long runs ``where`` takes a fifth less. Unequal loads of experts cost 8 % more.
 """
 
 from __future__ import annotations
@@ -64,7 +61,6 @@ class Pattern(Enum):
 USUAL = {Role.INDEX: Pattern.RANDOM, Role.MASK: Pattern.RANDOM, Role.LOADS: Pattern.EQUAL_LOADS}
 """The patterns that are drawn if nothing else is known. Input data of these alone does not name them."""
 
-
 ZEROS_FROM = 0.995
 """Share of zeros from which a tensor counts as all zeros: a convolution of zeros takes a fifth less energy than one of
 90 % zeros."""
@@ -88,7 +84,6 @@ CAPTURED_PREFIX = "captured: "
 WEIGHTS_PREFIX = "; weights "
 """The beginning of the part of such a text that names the share of zeros in weights: ``; weights 0.9 zeros``."""
 
-PATTERNS_DISTANCE = 100.0
 TEXTS_KEPT = 1024
 """The parsed texts and statistics that are kept: tables repeat few."""
 
@@ -121,7 +116,6 @@ class InputValues:
         return " ".join([*zeros, *spread])
 
     def without_spread(self) -> InputValues:
-        """Return the kind with the same share of zeros and a spread of 1; constants stay constant."""
         return replace(self, spread=1.0) if self.spread else self
 
     def statistics(self) -> InputStatistics:
@@ -170,10 +164,7 @@ class InputData:
         return InputData(tuple(shortest), weight_zeros_ratio, patterns)
 
     def __str__(self) -> str:
-        """``normal``, ``zeros``, or ``captured: `` and the kinds, such as ``captured: 0.5 zeros, normal``.
-
-        Patterns and zeros in weights are named last: ``captured: normal; patterns zipf; weights 0.9 zeros``.
-        """
+        """``normal``, ``zeros``, or such as ``captured: 0.5 zeros, normal; patterns zipf; weights 0.9 zeros``."""
         return self._text
 
     @cached_property
@@ -190,7 +181,7 @@ class InputData:
     def distance(self, other: InputData, inputs: int) -> float:
         """Return the distance, summed over so many inputs; that of other patterns is greater than any other."""
         of_kinds = sum(self.kind(index).distance(other.kind(index)) for index in range(inputs))
-        return of_kinds + (0.0 if self.patterns == other.patterns else PATTERNS_DISTANCE)
+        return of_kinds + (0.0 if self.patterns == other.patterns else 100.0)
 
 
 NORMAL_DATA = InputData()

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 MICRO, NANO = 1e-6, 1e-9
 
 LONGEST_REASON = 160
-CURVE_POINTS = 200
 
 SAME_RANKS = 0.99
 """The absolute correlation from which two columns order rows alike: each has the other's order."""
@@ -241,10 +240,7 @@ def write_sweep_figures(result: SweepResult, folder: Path) -> list[Path]:
 def size_curves(
     rows: Sequence[SweepSizeRow], names: tuple[str, str], axis: Callable[..., Axis], fitted: Iterable[Curve] = ()
 ) -> tuple[list[Drawing], list[Series]]:
-    """Return figures of time, energy, power, and energy of a unit over the size with breaks, and their series.
-
-    ``names`` are those of the axis of sizes and of the unit, ``axis`` is ``log_axis`` or ``linear_axis``.
-    """
+    """Return figures over the size with breaks, and their series; ``names`` are of the axis and of the unit."""
     breaks = {curve.quantity: [(below * above) ** 0.5 for below, above in curve.breaks] for curve in fitted}
     drawings, shown = [], []
     for quantity, label, scale in (
@@ -274,7 +270,6 @@ def size_curves(
 
 
 def _costs(row: SweepSizeRow) -> dict[str, tuple[float | None, ...]]:
-    """Return what is drawn of a size: the measured cost, the predicted one, and its bounds; None if unknown."""
     figures, predicted, units = row.figures, row.prediction, row.place.units_of_a_run
     time_s, energy_j = predicted.predicted_time_s, predicted.predicted_energy_j
     energies_j = energy_j, predicted.predicted_energy_lower_j, predicted.predicted_energy_upper_j
@@ -289,10 +284,7 @@ def _costs(row: SweepSizeRow) -> dict[str, tuple[float | None, ...]]:
 
 
 def spearman(rows: Sequence[Any]) -> pd.DataFrame:
-    """Return Spearman's rank correlation of each pair of numeric columns that vary; NaN for too few rows.
-
-    pandas computes it as scipy does: Pearson's correlation of ranks, equal values having their mean rank.
-    """
+    """Return Spearman's rank correlation of numeric columns that vary; NaN for too few rows."""
     import pandas as pd
 
     found: pd.DataFrame = pd.DataFrame()
@@ -446,7 +438,7 @@ def draw_cap_sweep(sweep: CapSweep, target: Path) -> Path:
     places = [place for one in costs for place in one.points]
     times, energies = linear_axis([x for x, _ in places], "time (s)"), linear_axis([y for _, y in places], "energy (J)")
     found_w = sweep.found_limit_w
-    caps = np.linspace(fit.lowest_w, fit.highest_w, CURVE_POINTS)
+    caps = np.linspace(fit.lowest_w, fit.highest_w, 200)
     ratios = []
     for look, (name, of_fit, of_point) in enumerate(
         (("time", fit.time_s, "time_s"), ("energy", fit.energy_j, "energy_j"))

@@ -24,7 +24,7 @@ from opcost.measuring.qualification import STEADY_LOAD
 from opcost.measuring.record import MeasuredCases, MeasurementRow, StepTimes
 from opcost.measuring.setting import DEVICES, Setting, is_part_of
 from opcost.measuring.sweep_record import KernelUse, Repetition
-from opcost.operators.counts import Case, conditions_key
+from opcost.operators.counts import Case, case_columns, conditions_key
 from opcost.running.expected_times import RowTally
 from opcost.running.request import RunRequest
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
@@ -133,13 +133,8 @@ def measured_rows(
     return [
         MeasurementRow(
             key=measurement_key(one, conditions),
-            operator=one.operator.operator,
+            **case_columns(one),
             measurement=measurement,
-            parameters=one.operator.parameters_text,
-            inputs=one.operator.inputs_text,
-            training_mode=one.operator.mode,
-            input_data=str(one.input_data),
-            phase=one.phase,
             order_seed=protocol.order_seed,
             conditions=conditions,
             circumstances=circumstances,

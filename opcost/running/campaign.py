@@ -15,7 +15,7 @@ from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import FailureRow, Measurement, MeasurementRow, quality_flags
 from opcost.measuring.setting import USUAL, Setting
-from opcost.operators.counts import of_operators
+from opcost.operators.counts import case_columns, of_operators
 from opcost.operators.texts import short_form, short_inputs
 from opcost.operators.values import NORMAL_DATA
 from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
@@ -279,19 +279,13 @@ class Campaign:
         return True
 
     def _fail(self, item: PlanItem, reason: str) -> None:
-        operator = item.case.operator
         self._failed[item.key] = reason
         self._failures.append(
             FailureRow(
                 key=item.key,
-                operator=operator.operator,
+                **case_columns(item.case),
                 reason=in_one_line(reason),
                 failed_at=present_moment(),
-                parameters=operator.parameters_text,
-                inputs=operator.inputs_text,
-                training_mode=operator.mode,
-                input_data=str(item.case.input_data),
-                phase=item.case.phase,
                 conditions=self._bench.conditions(item.setting),
                 circumstances=self._circumstances,
             )

@@ -1,7 +1,4 @@
-"""A model as the work of a power-cap sweep, measured by the usual procedure, and what rows say of its power.
-
-Apart from the sweep, which programs import without the packages that read configs.
-"""
+"""A model as the work of a power-cap sweep, apart from it: programs import that without the readers of configs."""
 
 from __future__ import annotations
 
@@ -48,10 +45,7 @@ class ModelWork:
 def open_model(
     request: RunRequest, config: ModelConfig, uuid: str, loop_s: float, open_bench: OpenHoldingBench
 ) -> Iterator[ModelWork]:
-    """Build a model in a measuring process, on the board of this UUID.
-
-    Raises UserError: the device cannot be made ready, is another board, or the model cannot be built.
-    """
+    """Build a model in a measuring process on a board; a ``UserError`` for another board, or if it cannot be built."""
     with open_bench(request.device, request.database, True) as bench:
         protocol = protocol_for(bench.is_gpu, loop_s)
         if bench.circumstances(protocol).device_uuid != short_uuid(uuid):

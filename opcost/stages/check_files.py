@@ -30,11 +30,7 @@ class MergeReport:
 
 
 def check_files(folders: ModelFolders, database: Database, repair: bool = False) -> CheckReport:
-    """Read all tables, configs and pickles.
-
-    With ``repair``, the user's own tables are rewritten without their bad lines; the old files are kept beside them.
-    Raises UserError: one of the folders does not exist.
-    """
+    """Read all tables, configs and pickles; ``repair`` rewrites own tables without bad lines, beside the old ones."""
     database.must_exist()
     models = [name for name in folders.names() if folders.path_of(name).exists()]
     tables = [table for one in database.parts for table in one.tables if table.path.exists()]
@@ -67,10 +63,7 @@ def check_files(folders: ModelFolders, database: Database, repair: bool = False)
 
 
 def merge(into: Database, others: Sequence[Database]) -> list[MergeReport]:
-    """Add the missing rows of other databases to a database, table by table, without comparisons.
-
-    Raises UserError: one of them is not a folder, or a table is damaged; then nothing of that table is added.
-    """
+    """Add the missing rows of other databases, table by table; a ``UserError`` for no folder or a damaged table."""
     for database in (into, *others):
         database.must_exist()
     return [

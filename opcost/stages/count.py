@@ -319,7 +319,6 @@ def _count_model(task: _Task) -> OperatorCounts:
 
 
 def _not_built(task: _Task, error: CannotBuildError) -> UserError:
-    """Return the mistake at the key of its config that explains it, with a remedy."""
     config = task.config
     is_registered = task.model.operator.operator.startswith(TORCHVISION_MODELS) and task.model.listed.is_foreign
     keys = [key for key in ("arguments", "inputs", "input_size") if key in config.lines]

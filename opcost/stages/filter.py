@@ -77,10 +77,7 @@ def filter_operators(request: Request, dry_run: bool = False) -> list[FilterRepo
 
 
 def _check_spelling(request: Request, whitelist: tuple[str, ...], present: set[str]) -> None:
-    """Refuse names that match no operator, but differ from one in upper and lower case only.
-
-    A difference in the first letter is allowed: a class and a function may differ in it (``ReLU``, ``relu``).
-    """
+    """Refuse names that differ from an operator's in case only, not counting the first letter (``ReLU``, ``relu``)."""
 
     def spelling(name: str) -> str:
         return name[:1] + name[1:].casefold()

@@ -114,7 +114,6 @@ class Attempts:
         self._reported: set[str] = set()
 
     def attempt(self, what: str, step: Callable[[], Answer]) -> Answer | None:
-        """Return the answer of a step; None if it failed, now or before."""
         if what in self._ended:
             return None
         try:
@@ -225,10 +224,7 @@ class Parts:
         self._sources, self._ended_s = sources, -math.inf
 
     def settle(self, marks: Sequence[Mark], before_s: float) -> None:
-        """Calculate the parts that ended before an epoch in s. Their lengths are by the wall clock, as marks are.
-
-        ``marks`` are all in the order of their times; one that comes when its part is calculated is left out.
-        """
+        """Calculate the parts between ``marks`` that ended before an epoch in s, by the wall clock, as marks are."""
         first = max(bisect_right(marks, self._ended_s, key=lambda mark: mark.epoch_s) - 1, 0)
         for mark, following in pairwise(marks[first:]):
             if following.epoch_s > before_s:

@@ -170,10 +170,7 @@ def _holdings(
 
 
 def _usual_name(model: OperatorTuple, composites: Sequence[str], precision: str) -> str | None:
-    """Return a name like those of folders, with the sizes of all inputs, and the other properties of a model.
-
-    Such as ``resnet50_32x3x224x224, seed 1``. It is None if the weights or the autocast are not those of the precision.
-    """
+    """Return a name such as ``resnet50_32x3x224x224, seed 1``; None for weights of another precision."""
     dtype, is_channels_last = storage_form(model)
     if (dtype, dict(model.parameters).get(AUTOCAST)) != (
         DTYPES.get(precision, FLOAT32),

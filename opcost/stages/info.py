@@ -21,8 +21,6 @@ from opcost.storage.database import Database
 from opcost.storage.files import UserFolders
 from opcost.version import __version__
 
-SMALL_MODEL = "resnet18_32x3x32x32"
-
 
 @dataclass(frozen=True)
 class Versions:
@@ -107,7 +105,7 @@ def find_info(folders: UserFolders) -> Info:
             failures.append(error)
     shipped, own = Database(shipped_database()), Database(folders.database)
     wholes = shipped.full_model_measurements.rows()
-    step = NextStep(command("measure-models", SMALL_MODEL, "--seconds", "1"), "measure a small model here")
+    step = NextStep(command("measure-models", "resnet18_32x3x32x32", "--seconds", "1"), "measure a small model here")
     if versions.torch is None:
         step = NextStep(pip_install("opcost[torch]"), "install torch, to count and measure")
     return Info(

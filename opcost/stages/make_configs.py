@@ -36,10 +36,6 @@ weights_name: null # null: random weights
 {size}done: false
 """
 
-SIZE_LINE = "input_size: {input_size} # batch first\n"
-
-SEED_LINE = "seed: {seed} # of random weights and input: the operators of this model depend on them\n"
-
 NO_KEYS: Mapping[str, object] = MappingProxyType({})
 
 
@@ -53,11 +49,7 @@ class ConfigReport:
 
 
 def make_configs(folders: ModelFolders, patterns: Sequence[str], dry_run: bool = False) -> list[ConfigReport]:
-    """Write the missing configs; existing ones are not changed.
-
-    ``patterns`` are names of models or globs; if there are none, all models are meant. Raises UserError: a pattern
-    matches no model, or no model has a usual input size.
-    """
+    """Write the missing configs; a ``UserError`` for a pattern of names without a model, or without a usual size."""
     reports = []
     for model in with_usual_size(models_matching(patterns)):
         # A colon in a path means a host to programs such as rsync and scp.
@@ -73,24 +65,18 @@ def make_configs(folders: ModelFolders, patterns: Sequence[str], dry_run: bool =
 def config_text(
     model_name: str, input_size: Sequence[int], is_data_dependent: bool, more: Mapping[str, object] = NO_KEYS
 ) -> str:
-    """Return the text of a config with random weights.
-
-    The input size is empty if a user's function returns the inputs. The seed is written if the model's work depends on
-    it (``is_data_dependent``). ``more`` are further keys with their values, in plain YAML.
-    """
-    size = SIZE_LINE.format(input_size=list(input_size)) if input_size else ""
+    """Return the text of a config with random weights, with the seed if work depends on it, and ``more`` plain keys."""
+    size = f"input_size: {list(input_size)} # batch first\n" if input_size else ""
     # In quotes if it is a path that is no plain text in YAML.
     name = yaml.safe_dump(model_name, allow_unicode=True, width=2**31).removesuffix("\n").removesuffix("\n...")
     text = TEMPLATE.format(model_name=name, size=size)
-    text += SEED_LINE.format(seed=DEFAULT_SEED) if is_data_dependent else ""
+    if is_data_dependent:
+        text += f"seed: {DEFAULT_SEED} # of random weights and input: the operators of this model depend on them\n"
     return text + "".join(f"{key}: {value}\n" for key, value in more.items())
 
 
 def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code: bool = False) -> list[ModelConfig]:
-    """Return the config of each model; those that do not exist are written to the user's own folder.
-
-    Raises UserError: with one line for each mistake in a name, size or other key; then nothing is written.
-    """
+    """Return the config of each model, written if there is none; a ``UserError`` writes nothing."""
     return [config for config, _ in found_or_written(folders, wanted, allow_code)]
 
 
@@ -109,7 +95,6 @@ def found_or_written(
 
 
 def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
-    """Return the model with its size, and the facts of its source."""
     _refuse_unshown(wanted, wanted.model_name)
     named = ModelName.of(wanted.model_name)
     mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)
@@ -168,13 +153,7 @@ def _is_a_config(wanted: WantedModel, config: ModelConfig) -> str:
 
 
 def _known(folders: ModelFolders) -> list[ModelConfig]:
-    """Return the configs that have no mistake, those of the user's own folder first."""
-    try:
-        configs, _ = folders.read(folders.names())
-    except UserError:
-        # There is no folder yet.
-        return []
-    return sorted(configs, key=lambda config: not config.path.is_relative_to(folders.own))
+    return sorted(folders.sound_configs(), key=lambda config: not config.path.is_relative_to(folders.own))
 
 
 def _existing(
@@ -203,10 +182,7 @@ def _written(folders: ModelFolders, wanted: WantedModel, listed: ListedModel, gi
 
 @contextmanager
 def scratch_folder(folders: ModelFolders, wanted: Sequence[WantedModel]) -> Iterator[ModelFolders]:
-    """Yield these folders with a temporary own one, which has the user's configs and counts of these models.
-
-    All that is written to it is lost. A new config has the name that it would have in the user's folder.
-    """
+    """Yield these folders with a temporary own one, which has the user's configs and counts of these models."""
     names = set()
     for one in wanted:
         named, name = ModelName.of(one.model_name), one.model_name

@@ -120,7 +120,6 @@ class CapSweep:
 
     @property
     def drift_ratio(self) -> float:
-        """The time at the found limit at the end over that at the begin, minus 1."""
         return self.rows[-1].time_s / self.rows[0].time_s - 1
 
 
@@ -188,10 +187,7 @@ class CapCourse:
 
 
 def caps_below(lowest_w: float, found_w: float, power_w: float | None) -> Sequence[float]:
-    """Return the caps of a sweep, from the board's lowest limit to the highest one that may slow the work.
-
-    ``power_w`` is the mean power of a steady load at the found limit; None if it is unknown or says nothing of peaks.
-    """
+    """Return a sweep's caps, up to the highest that may slow a steady load of ``power_w``, None if it is unknown."""
     lowest_w = min(lowest_w, found_w)
     highest_w = found_w if power_w is None else min(found_w, ABOVE_POWER_RATIO * power_w)
     return spread_caps(lowest_w, max(highest_w, lowest_w))

@@ -134,7 +134,6 @@ def _kinds(asked: Sequence[str], known: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the kinds that take most of the time of all models."""
     times: dict[str, list[float]] = {}
     for row in rows:
         times.setdefault(case_key(row.key), []).append(row.measurement.time_s)

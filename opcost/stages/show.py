@@ -14,18 +14,9 @@ from opcost.columns import grouped
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
 from opcost.comparing.predicted_run import PredictedRun
-from opcost.comparing.ranking import (
-    ENERGY,
-    SORTS,
-    SUM,
-    RankingRow,
-    completed,
-    ranked,
-    ranking_row,
-    sum_errors,
-)
+from opcost.comparing.ranking import ENERGY, SORTS, SUM, RankingRow, completed, ranked, ranking_row, sum_errors
 from opcost.comparing.roofline import Roofline
-from opcost.errors import UserError
+from opcost.errors import UserError, quoted
 from opcost.invocation import command
 from opcost.measuring.conditions import (
     CONTIGUOUS,
@@ -48,7 +39,6 @@ from opcost.stages.ranking_data import BoardDifferences, RankingData, board_diff
 from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of, usual_name
 from opcost.storage.configs import ModelConfig, is_glob, model_tuple, under
 from opcost.storage.files import cache_folder
-from opcost.storage.yaml_files import quoted
 
 
 @dataclass(frozen=True)

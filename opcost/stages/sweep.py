@@ -1,7 +1,6 @@
 """A sweep: a model measured at several input sizes, several times each, and what it costs there.
 
-Its results have a row for each size, from repetitions, failures, kernels and predictions. The prediction of a size is
-the corrected sum of its operators, predicted where they have no row.
+The prediction of a size is the corrected sum of its operators, predicted where they have no row.
 """
 
 from __future__ import annotations
@@ -98,10 +97,7 @@ class Sweep:
 
 
 def sweep_of(request: RunRequest, wanted: WantedModel, axis: Axis | None) -> Sweep:
-    """Return the points of a sweep over an axis, None for the lists of a config. Nothing is written, counted or run.
-
-    Raises UserError: the model does not exist, or has no such axis.
-    """
+    """Return the points of a sweep over an axis, None for a config's lists; a ``UserError`` if it has no such axis."""
     if axis is None:
         return _of_lists(request, wanted)
     if not wanted.input_size and not ModelName.of(wanted.model_name).is_file:
@@ -179,7 +175,6 @@ class SweepProtocol:
     with_kernels: bool = False
 
     def of(self, is_gpu: bool, is_first: bool) -> MeasurementProtocol:
-        """Return the protocol of a repetition, of which the first after a build warms up for longer."""
         protocol = protocol_for(is_gpu, self.loop_s, order_seed=self.order_seed)
         return protocol if is_first else replace(protocol, warm_up_s=min(protocol.warm_up_s, AGAIN_WARM_UP_S))
 
@@ -204,10 +199,7 @@ class Measured:
 def measure_sweep(
     request: RunRequest, sweep: Sweep, protocol: SweepProtocol, open_bench: OpenHoldingBench, progress: Progress
 ) -> Measured:
-    """Measure the repetitions of a sweep that the database does not have; in a dry run only plan them.
-
-    A size that fails is recorded, and the others go on. Each repetition is on disk before the next one begins.
-    """
+    """Measure the repetitions that the database lacks, each on disk before the next; in a dry run only plan them."""
     with open_bench(request.device, request.database, not request.dry_run) as bench:
         return _Run(request.database, sweep, protocol, bench).carry_out(request.dry_run, progress)
 
@@ -309,7 +301,6 @@ class _Run:
         return found
 
     def _profile(self, progress: Progress) -> None:
-        """Profile each size that has repetitions and no kernels yet."""
         table = self._database.sweep_kernels
         known = {row.place.key for row in table.rows()}
         measured = {row.place.key for row in self._rows}
@@ -339,7 +330,6 @@ class _Run:
                 progress.finish(f"{len(uses)} kernels")
 
     def _expected_s(self, block: Block) -> list[float]:
-        """Return the expected times of a block's repetitions; the first builds the model."""
         point = self._points[block.key]
         size = size_of(point.config, {}) or UNKNOWN_SIZE
         building_s = MODEL_BUILDING_S + SECONDS_PER_PARAMETER * size.parameters
@@ -375,16 +365,10 @@ class PredictedSize:
     conditions: Conditions | None = None
 
 
-UNKNOWN_PREDICTION = PredictedSize()
-
-
 def predict_sweep(
     request: RunRequest, sweep: Sweep, wish: CurveWish, cache: Path, progress: Progress
 ) -> dict[SweepPoint, PredictedSize]:
-    """Return the prediction and the work of each size; what cannot be predicted has a reason instead.
-
-    ``cache`` is the folder of what was learned. Progress reports counting and training.
-    """
+    """Return the prediction and the work of each size, or a reason; ``cache`` is the folder of what was learned."""
     counted: dict[SweepPoint, OperatorCounts | str] = {}
     for point in sweep.points:
         try:
@@ -481,11 +465,7 @@ def nothing_of(sweep: Sweep) -> SweepResult:
 
 
 def recorded(database: Database, sweep: Sweep, device: str | None, execution: str | None) -> Measured | None:
-    """Return the repetitions that the database has of a sweep on a device, None without any.
-
-    Of several boards, conditions or loops, those of the own table are meant, then those with the most repetitions, then
-    the newest.
-    """
+    """Return a sweep's repetitions in the database, None without any; own ones, then the most, then the newest."""
     points = {point.case.key: point for point in sweep.points}
     rows = [
         row
@@ -519,7 +499,7 @@ def result_of(
     repetitions: list[SweepRepetitionRow] = []
     used: list[SweepKernelRow] = []
     for point in sweep.points:
-        expected = predicted.get(point, UNKNOWN_PREDICTION)
+        expected = predicted.get(point, PredictedSize())
         conditions = known[point]
         key = point.key(conditions)
         launched = kernels.get(key, ())
@@ -564,10 +544,7 @@ def _conditions(
 
 
 def keep_sizes(database: Database, result: SweepResult) -> None:
-    """Write the rows of a sweep; they replace those of the same sizes, boards and loops.
-
-    A prediction that is known, perhaps from a shipped row, stays if there is no newer one.
-    """
+    """Write the rows of a sweep in the place of former ones, whose predictions stay if there is no newer one."""
     shipped = {row.identity: row for row in database.sweep_sizes.rows()}
 
     def update(known: list[SweepSizeRow]) -> list[SweepSizeRow]:

@@ -1,9 +1,4 @@
-"""Checks of opcost itself: coverage of models by their tuples, kernels of tuples run alone, tuples rebuilt.
-
-Coverage: the shares of a model's FLOPs and bytes, counted in an unobserved run, that its operator tuples have. Kernels:
-those of a model and those of its tuples run alone. Replay: each counted tuple is rebuilt, run alone, and compared with
-its count.
-"""
+"""Checks of opcost itself: the share of models in their tuples, kernels of tuples run alone, tuples rebuilt."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from typing import Any
 
 import torch
 
-from opcost.columns import present_moment
+from opcost.columns import grouped, present_moment
 from opcost.comparing.model_result import kernel_key
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import total_if_known
@@ -126,7 +121,6 @@ class CoverageRow:
 
     @property
     def is_complete(self) -> bool:
-        """Whether tuples have all FLOPs, which are known, and nearly all bytes, and the capture changed nothing."""
         has_flop = self.flop_ratio is None or abs(self.flop_ratio - 1) < FLOP_TOLERANCE_RATIO
         has_bytes = self.memory_bytes_ratio is None or self.memory_bytes_ratio >= LEAST_MEMORY_BYTES_RATIO
         is_known = self.flop_missing_reason is None
@@ -233,8 +227,6 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
 REPETITIONS = 3
 """Runs of each tuple alone under the profiler; its time is their mean."""
 
-WARM_UP_RUNS = 2
-
 
 @dataclass(frozen=True)
 class KindOfOperator:
@@ -336,11 +328,7 @@ def _compare(config: ModelConfig, device: str, code: UserCode | None) -> Kernels
 
 
 def _by_mark(kernels: Iterable[Kernel]) -> dict[int, list[Kernel]]:
-    marked: dict[int, list[Kernel]] = {}
-    for kernel in kernels:
-        if kernel.mark is not None:
-            marked.setdefault(int(kernel.mark), []).append(kernel)
-    return marked
+    return grouped((one for one in kernels if one.mark is not None), lambda kernel: int(kernel.mark or 0))
 
 
 def profiled_calls(ready: ReadyModel, composites: Collection[str]) -> tuple[list[OperatorTuple], list[Kernel]]:
@@ -360,10 +348,9 @@ def profiled_calls(ready: ReadyModel, composites: Collection[str]) -> tuple[list
 def _in_model(
     config: ModelConfig, device: str, code: UserCode | None
 ) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
-    """Return the kernels of a run of the model, and those of each call of each operator that launches any."""
     context = partial(autocast, config.precision, device)
     ready = resolve(model_tuple(config), code).with_inputs(device, context)
-    for _ in range(WARM_UP_RUNS):
+    for _ in range(2):
         with context(), inference():
             ready.run()
     with context():

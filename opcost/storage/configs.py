@@ -1,10 +1,7 @@
 """The configs that people write: one ``summary.yml`` per model, or a ``grid.yml``, and the operator whitelist.
 
-Keys of a ``summary.yml`` that are lists make several cases of it: their product, each with a name. A config without
-lists is one case with the name of its folder.
-
-All mistakes of all files are reported together, one line each, with file, line and remedy. Programs change only what is
-done, and the names of the whitelist; every other byte stays.
+Keys of a ``summary.yml`` that are lists make several cases of it: their product, each with a name. All mistakes of all
+files are reported together. Programs change only what is done, and the names of the whitelist; every other byte stays.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from opcost.errors import UserError
+from opcost.errors import UserError, quoted
 from opcost.measuring.conditions import CHANNELS_LAST, CONTIGUOUS
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT
 from opcost.measuring.setting import ChosenConditions
@@ -53,7 +50,7 @@ from opcost.storage.schemas import (
     sorted_arguments,
     without_size,
 )
-from opcost.storage.yaml_files import Document, Mistake, document_of, quoted, read_document, read_schema, user_error
+from opcost.storage.yaml_files import Document, Mistake, document_of, read_document, read_schema, user_error
 from opcost.units import printable, some_of
 
 SUMMARY_NAME, GRID_NAME = "summary.yml", "grid.yml"
@@ -117,7 +114,6 @@ class ModelConfig:
 
     @property
     def units(self) -> Units | None:
-        """The units that costs of a run are divided by; None if the batch is unknown."""
         return None if self.batch_size is None else Units(self.batch_size)
 
     def option(self, key: str) -> str | None:
@@ -355,8 +351,6 @@ WHITELIST = "operator_whitelist.yml"
 
 _GLOB = re.compile(r"[*?\[]")
 
-FOLDERS_SHOWN = 8
-
 
 @dataclass(frozen=True)
 class ModelFolders:
@@ -420,7 +414,6 @@ class ModelFolders:
         return []
 
     def names(self) -> list[str]:
-        """Return the names of all models' folders, sorted; a ``UserError`` if none can be listed."""
         names = set() if self.shipped is None else set(_folder_names(self.shipped))
         if self.shipped is None or self.own.is_dir():
             names.update(_folder_names(self.own))
@@ -437,14 +430,12 @@ class ModelFolders:
         return [folder for folder in self.names() if case.startswith(without_size(folder))]
 
     def is_free(self, name: str) -> bool:
-        """Return whether a new folder may have a name."""
         return name not in self.taken and not self.path_of(name).parent.exists()
 
     def has_any(self, pattern: str) -> bool:
         return bool(self._choose([pattern])[0])
 
     def is_meant(self, config: ModelConfig, pattern: str) -> bool:
-        """Return whether a name or a glob means a case."""
         return _is_meant(self.wanted_name(pattern), config)
 
     def is_single(self, config: ModelConfig, pattern: str) -> bool:
@@ -543,7 +534,7 @@ class ModelFolders:
         ]
         names = dict.fromkeys([*folders, *(SIZE_IN_NAME.sub("", name) for name in folders), *cases])
         close = begun or difflib.get_close_matches(wanted, names)
-        remedy = f"did you mean {', '.join(close)}?" if close else f"there are {some_of(folders, FOLDERS_SHOWN)}"
+        remedy = f"did you mean {', '.join(close)}?" if close else f"there are {some_of(folders, 8)}"
         where = self.own if self.shipped is None else f"{self.own} and the shipped models"
         return f"{where}: no folder matches {quoted(pattern)}; {printable(remedy)}"
 
@@ -563,7 +554,6 @@ def _is_meant(wanted: str, config: ModelConfig) -> bool:
 
 
 def _means_case(wanted: str, config: ModelConfig) -> bool:
-    """Return whether a name or a glob means a case, by its name or as ``FOLDER/CASE``."""
     return _matches(f"{config.config_name}/{config.name}" if "/" in wanted else config.name, wanted)
 
 

@@ -20,7 +20,7 @@ from pickle import UnpicklingError
 from typing import NoReturn
 
 from opcost.columns import form_of, header_of
-from opcost.errors import UserError
+from opcost.errors import LONGEST_SHOWN, UserError, shortened
 from opcost.operators.counts import OperatorCounts
 from opcost.storage.files import replace_file
 from opcost.units import printable
@@ -35,14 +35,11 @@ SCHEMA_WITHIN_BYTES = 64
 MAXIMUM_BYTES = 16_000_000
 DIGEST_BYTES = hashlib.sha256().digest_size
 
-LONGEST_REASON = 200
-"""The most characters of a reason in a message, because it may quote the file."""
-
 MAXIMUM_OPCODES = 500_000
-"""A dozen times as many as the largest model of torchvision needs (ssd300_vgg16); they take half a second."""
+"""Seven times as many as the largest model of torchvision has on shapes (ssd300_vgg16); they take half a second."""
 
 LEAST_BYTES_PER_OPCODE = 2
-"""Beyond ``MAXIMUM_OPCODES``. Counts have XXX bytes for each opcode."""
+"""Beyond ``MAXIMUM_OPCODES``. Counts of models of torchvision have 3.8 and more bytes for each opcode."""
 
 MAXIMUM_DEPTH = 32
 """The deepest nesting of tuples; models of torchvision need 10."""
@@ -57,7 +54,12 @@ OPCODES = frozenset(
 def write_counts(path: Path, counts: OperatorCounts) -> None:
     """Write a model's operator counts; a ``UserError`` if they could not be read again, so an earlier file stays."""
     try:
-        payload = _pickled((SCHEMA, header_of(OperatorCounts), form_of(OperatorCounts).write(counts)))
+        file = io.BytesIO()
+        pickler = pickle.Pickler(file, protocol=4)
+        # Without references to earlier values.
+        pickler.fast = True
+        pickler.dump((SCHEMA, header_of(OperatorCounts), form_of(OperatorCounts).write(counts)))
+        payload = file.getvalue()
         content = payload + hashlib.sha256(payload).digest()
         _counts_in(content)
     # A value of any kind may fail in any way.
@@ -66,15 +68,6 @@ def write_counts(path: Path, counts: OperatorCounts) -> None:
         remedy = "count a smaller model, or fewer steps of it"
         raise UserError(f"{path}: these counts were not written ({reason}); {remedy}") from error
     replace_file(path, content)
-
-
-def _pickled(plain: object) -> bytes:
-    file = io.BytesIO()
-    pickler = pickle.Pickler(file, protocol=4)
-    # Without references to earlier values.
-    pickler.fast = True
-    pickler.dump(plain)
-    return file.getvalue()
 
 
 def read_counts(path: Path, made_by: str) -> OperatorCounts:
@@ -98,8 +91,7 @@ def read_counts(path: Path, made_by: str) -> OperatorCounts:
 
 
 def _one_line(reason: str) -> str:
-    line = printable(reason[: LONGEST_REASON + 1])
-    return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."
+    return shortened(printable(reason[: LONGEST_SHOWN + 1]))
 
 
 class _OtherVersionError(Exception):

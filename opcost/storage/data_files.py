@@ -74,7 +74,6 @@ class DataFolder:
             replace_file(self.folder / name, encode(table))
 
     def _listed(self) -> set[str] | None:
-        """Return the names of a former export's tables; None if the folder does not hold one."""
         path = self.folder / TABLES
         if not path.is_file():
             return None
@@ -88,7 +87,7 @@ class DataFolder:
 
 def csv_of(table: DataTable) -> bytes:
     """Return a table as CSV, with cells as in the tables of the database."""
-    return _csv([[column.name for column in table.columns], *table.rows])
+    return _csv([table.columns, *table.rows])
 
 
 def _csv(lines: Iterable[Iterable[object]]) -> bytes:
@@ -110,10 +109,10 @@ def parquet_of(table: DataTable) -> bytes:
             return cell_text(value)
         return float(value) if kind is float and isinstance(value, int) else value
 
-    schema = pyarrow.schema([(column.name, types[column.kind]) for column in table.columns])
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in table.columns.items()])
     columns = [
-        pyarrow.array([value(row[place], column.kind) for row in table.rows], types[column.kind])
-        for place, column in enumerate(table.columns)
+        pyarrow.array([value(row[place], kind) for row in table.rows], types[kind])
+        for place, kind in enumerate(table.columns.values())
     ]
     file = io.BytesIO()
     parquet.write_table(pyarrow.table(columns, schema=schema), file)

@@ -78,7 +78,6 @@ class Database:
 
     @property
     def parts(self) -> tuple[Database, ...]:
-        """The folder's own tables, and the shipped ones if there are any, each as a database."""
         return (Database(self.folder), *(() if self.shipped is None else (Database(self.shipped),)))
 
     def read_once(self) -> Database:
@@ -97,7 +96,6 @@ class Database:
         return self._read.setdefault(name, ReadTable(_file(self.folder, name), row_type, shipped))
 
     def must_exist(self) -> None:
-        """Raise a ``UserError`` if neither the folder exists nor a shipped one."""
         if self.shipped is None and not self.folder.is_dir():
             raise UserError(f"{self.folder}: no such folder; name the folder of a database")
 

@@ -1,6 +1,6 @@
 """The user's folders; files that are replaced in one step, temporary and kept ones, and lines of any file.
 
-Standard library only, as the frame of each program is. ``tempfile`` takes longer to import than that frame.
+``tempfile`` is imported late, because it takes longer than the frame of a program.
 """
 
 from __future__ import annotations
@@ -25,14 +25,11 @@ HOME_FILE = Path("opcost", "home")
 DEFAULT_HOME = Path("opcost")
 """The home in the user's data folder if no other is named."""
 
-
 TEMPORARY = ".opcost-tmp"
 """The end of the name of a file that is being written."""
 
 LONGEST_WRITE_S = 3600.0
 """A file that was not changed for so long is not being written: its process was killed."""
-
-NO_FOLDER = "no folder for temporary files can be written; make room in /tmp, or set TMPDIR to a folder with room"
 
 JUST_MADE_S = 60.0
 """A folder that is so young may be about to be locked."""
@@ -153,7 +150,8 @@ def temporary_folder() -> Path:
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError:
-        raise UserError(NO_FOLDER) from None
+        remedy = "make room in /tmp, or set TMPDIR to a folder with room"
+        raise UserError(f"no folder for temporary files can be written; {remedy}") from None
 
 
 @contextmanager
@@ -211,9 +209,7 @@ def keep(name: str, content: bytes, folder: Path, replaced: str) -> None:
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Yield a file's lines without their ends; bytes that are no UTF-8 are replaced; ``ValueError``: a line is too
-    long.
-    """
+    """Yield a file's lines without their ends; what is no UTF-8 is replaced; a ``ValueError`` for a too long line."""
     with path.open("rb") as file:
         for line in iter(partial(file.readline, LONGEST_LINE), b""):
             if len(line) == LONGEST_LINE:

@@ -1,15 +1,11 @@
-"""The schemas of files that people write: a ``summary.yml``, a ``grid.yml`` and the operator whitelist.
-
-A ``grid.yml`` is one operator with lists of sizes, parameters, dtypes and shares of zeros, or tuples of any operators,
-each as the line that tables show. Keys that are trees are the arguments of a model, and its described inputs.
-"""
+"""The schemas of files that people write: a ``summary.yml``, a ``grid.yml`` and the operator whitelist."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
@@ -89,11 +85,20 @@ def _kind(value: object) -> str:
     return "<list>" if isinstance(value, list) else "<value>"
 
 
-def _refuse_no_inputs(tree: Any) -> Any:
+def _allowing(is_allowed: Callable[[Any], bool]) -> AfterValidator:
+    """Return a validator after which the field's description is the remedy."""
+
+    def check(value: Any) -> Any:
+        if not is_allowed(value):
+            raise ValueError
+        return value
+
+    return AfterValidator(check)
+
+
+def _are_inputs(tree: Any) -> bool:
     # A config without the key has the inputs that a user's function returns.
-    if tree is not None and (not tree or not isinstance(tree, (Tensor, dict, list))):
-        raise ValueError
-    return tree
+    return tree is None or (bool(tree) and isinstance(tree, (Tensor, dict, list)))
 
 
 if TYPE_CHECKING:
@@ -109,7 +114,7 @@ else:
             Discriminator(_kind),
         ],
     )
-    Inputs = Annotated[Tree, AfterValidator(_refuse_no_inputs)]
+    Inputs = Annotated[Tree, _allowing(_are_inputs)]
 
 
 def _plain(tree: Any, values: list[PlainValue]) -> PlainValue:
@@ -224,12 +229,6 @@ class MeasuredGrid(Schema):
     done: bool = Field(default=False, description="done: false (true or false, no quotes)")
 
 
-def _share(value: float) -> float:
-    if value not in SHARES:
-        raise ValueError
-    return value
-
-
 def _refuse_mappings(parameters: dict[str, Any]) -> dict[str, Any]:
     for name, value in parameters.items():
         if value == [] or any(isinstance(one, dict) for one in (value if isinstance(value, list) else [value])):
@@ -248,7 +247,7 @@ _Input = Annotated[
     Annotated[list[Side | str], Tag("<sides>")] | Annotated[GridInput, Tag("<tensor>")],
     Discriminator(lambda value: "<tensor>" if isinstance(value, dict) else "<sides>"),
 ]
-_Share = Annotated[float, AfterValidator(_share)]
+_Share = Annotated[float, _allowing(SHARES.__contains__)]
 
 
 class Zeros(Schema):
@@ -417,26 +416,17 @@ LONGEST_PATH = 4096
 _SIZE_AT_END = re.compile(rf"{SIZE_IN_NAME.pattern}\Z")
 
 
-def _checked_name(name: str) -> str:
-    """Refuse what is neither one word nor a path: folders have any names."""
-    is_path = "/" in name or ModelName.of(name).is_file
-    if not is_one_line(name) or (not is_path and (len(name) > LONGEST_NAME or re.search(r"\s", name))):
-        raise ValueError
-    return name
-
-
-def _refuse_none(name: str) -> str:
-    if name.lower() in {"none", "null", "~"}:
-        raise ValueError
-    return name
+def _is_name(name: str) -> bool:
+    """Return whether a text is one word or a path: folders have any names."""
+    is_word = len(name) <= LONGEST_NAME and not re.search(r"\s", name)
+    return is_one_line(name) and (is_word or "/" in name or ModelName.of(name).is_file)
 
 
 def _has_sizes(value: object) -> bool:
-    """Return whether an input size is a list of such."""
     return isinstance(value, list) and bool(value) and all(isinstance(size, list) for size in value)
 
 
-_Name = Annotated[str, Field(min_length=1, max_length=LONGEST_PATH), AfterValidator(_checked_name)]
+_Name = Annotated[str, Field(min_length=1, max_length=LONGEST_PATH), _allowing(_is_name)]
 _InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]
 
 
@@ -448,7 +438,7 @@ class Summary(Schema):
     model_name: _Name = Field(
         description="model_name: resnet18 (of torchvision; others: timm:NAME, transformers:CLASS, net.py:FUNCTION)"
     )
-    weights_name: Annotated[_Name, AfterValidator(_refuse_none)] | None = Field(
+    weights_name: Annotated[_Name, _allowing(lambda name: name.lower() not in {"none", "null", "~"})] | None = Field(
         default=None, description="weights_name: null (random weights, or a name such as IMAGENET1K_V1)"
     )
     input_size: Annotated[
@@ -476,7 +466,6 @@ class Summary(Schema):
 
     @property
     def lists(self) -> dict[str, list[Any]]:
-        """The keys that are lists, in the order of ``LISTS``."""
         found = {key: getattr(self, key) for key in LISTS}
         lists = {key: value for key, value in found.items() if isinstance(value, list) and value}
         return {key: value for key, value in lists.items() if key != INPUT_SIZE or _has_sizes(value)}
@@ -536,10 +525,7 @@ class Whitelist(Schema):
 
 
 def case_name(folder: str, input_size: Sequence[int] | None, precision: str | None, memory_format: str | None) -> str:
-    """Return the name of a case: that of the folder, with the values that vary: ``resnet50_8x3x224x224_bf16``.
-
-    A value is None if it is no list. If input sizes vary, an input size at the end of the folder's name is left out.
-    """
+    """Return a case's name: the folder's, with the values that vary, None for others: ``resnet50_8x3x224x224_bf16``."""
     beginning = folder if input_size is None else without_size(folder)
     size = None if input_size is None else "x".join(map(str, input_size))
     return "_".join([beginning, *(part for part in (size, precision, memory_format) if part is not None)])

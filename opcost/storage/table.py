@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any, Generic, TypeAlias, TypeVar, get_origin
 
 from opcost.columns import Columns, Field, cell_of, cell_reader, cell_values, columns_of, fields_of
-from opcost.errors import UserError
+from opcost.errors import SHOWN_CHARACTERS, UserError, quoted
 from opcost.invocation import command
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.record import MeasurementRow
@@ -54,7 +54,6 @@ NAMED_COLUMNS = 3
 LONGEST_CELL = 100_000
 """The most characters of a cell; Python's ``csv`` reads at most 131,072."""
 
-LONGEST_QUOTED = 60
 FORMER_COLUMNS = {"mode": "inference"}
 """Columns of former versions, each with the only value that it had."""
 
@@ -62,7 +61,6 @@ GROUPS_KEPT, TEXTS_KEPT = 64, 1024
 """The parsed groups of columns, and cells of a column, that are kept for lines with the same cells."""
 
 CHANGED = "wrong checksum: the line was damaged or edited"
-
 
 Cells = dict[str, str]
 
@@ -135,7 +133,8 @@ def _cell_reader(field: Field) -> _Reader:
     is_tuple = get_origin(field.kind) is tuple
     convert = CONVERSIONS.get(field.kind, field.kind)
     if is_tuple or field.column.read is not None:
-        convert = lru_cache(TEXTS_KEPT)(partial(_converted_text, field.column.read or cell_reader(field.kind)))
+        read_text = field.column.read or cell_reader(field.kind)
+        convert = lru_cache(TEXTS_KEPT)(lambda cell: read_text(_text(cell)))
     empty, may_be_empty = () if is_tuple else None, field.may_be_empty
 
     def read(cell: str) -> object:
@@ -144,13 +143,9 @@ def _cell_reader(field: Field) -> _Reader:
         try:
             return convert(cell)
         except (ValueError, KeyError):
-            raise LineError(f"{field.name}: {_quoted(cell)} is not valid") from None
+            raise LineError(f"{field.name}: {quoted(cell)} is not valid") from None
 
     return read
-
-
-def _converted_text(convert: Callable[[str], Any], cell: str) -> Any:
-    return convert(_text(cell))
 
 
 def _text(cell: str) -> str:
@@ -203,10 +198,6 @@ def _line(cells: Sequence[str]) -> str:
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerow(cells)
     return buffer.getvalue()
-
-
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= LONGEST_QUOTED else text[:LONGEST_QUOTED] + "...")
 
 
 # Conversion of cells from tables of former versions. Up to version 0.2 a row had no flags, and programs looked for
@@ -285,7 +276,6 @@ class CsvTable(Generic[Row]):
         return rows
 
     def lines(self) -> int:
-        """Return the number of finished lines below the header, damaged ones included; it takes milliseconds."""
         if not self.path.is_file():
             return 0
         with self.path.open("rb") as file:
@@ -429,10 +419,7 @@ class CsvTable(Generic[Row]):
         return _line([*cells, _crc(_line(cells))])
 
     def _reader(self, header: str) -> Callable[[str], Row]:
-        """Return the parser of lines below a header of this version, or of an older one without some optional columns.
-
-        It raises a ``LineError`` for a damaged line or impossible values, this method for a header of another table.
-        """
+        """Return the parser of lines below a header, perhaps an older one; a ``LineError`` for another table's."""
         found = _cells(header)
         optional = {field.name for field in self._fields if field.may_be_empty or field.column.absent} | {CHECKSUM}
         missing = [name for name in self._columns if name not in found]
@@ -467,15 +454,12 @@ class CsvTable(Generic[Row]):
             return LineError("no header", f"begin the file with the line {first},…")
         differences = "in another order"
         if unknown or missing:
-            shown = (
-                [
-                    name if name.isprintable() and len(name) <= LONGEST_QUOTED else _quoted(name)
-                    for name in sorted(names)
-                ]
-                for names in (unknown, missing)
-            )
-            texts = [some_of(names, NAMED_COLUMNS) or "none" for names in shown]
-            differences = "unknown: {}; missing: {}".format(*texts)
+
+            def shown(name: str) -> str:
+                return name if name.isprintable() and len(name) <= SHOWN_CHARACTERS else quoted(name)
+
+            texts = (some_of(list(map(shown, sorted(names))), NAMED_COLUMNS) for names in (unknown, missing))
+            differences = "unknown: {}; missing: {}".format(*(text or "none" for text in texts))
         return LineError(f"its columns are not those of this version of opcost ({differences})")
 
     def _problem(self, line: int, error: LineError) -> str:

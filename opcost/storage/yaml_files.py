@@ -17,13 +17,11 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
-from opcost.errors import UserError, shortened
+from opcost.errors import SHOWN_CHARACTERS, UserError, quoted, shortened
 from opcost.units import number_of, printable
 
 MAXIMUM_BYTES = 64_000
 MAXIMUM_DEPTH = 8
-SHOWN_CHARACTERS = 60
-LONGEST_PROBLEM = 200
 MISTAKES_SHOWN = 20
 """The most mistakes of a file that are reported one by one: 64 kB can have 12,000."""
 
@@ -63,12 +61,10 @@ class Document:
         return 1 if node is None else _line_of(node)
 
     def note(self, node: yaml.Node, place: Place, text: str) -> None:
-        """Add a mistake at a node, and refuse the key that it is in."""
         self.mistakes.append((_line_of(node), ": ".join([*_names(place), text])))
         self.refused.update(place[:1])
 
     def value(self, node: yaml.Node, place: Place = ()) -> Any:
-        """Return the plain value of a node: None, a bool, an int, a float, a text, a list or a dict."""
         self.nodes[place] = node
         if node.tag == REFUSED:
             self.refused.update(place[:1])
@@ -113,10 +109,7 @@ class Document:
 
 
 def read_document(path: Path, example: str) -> Document:
-    """Return a file's values. If a key is repeated, its first value is kept. Messages show an ``example`` of a line.
-
-    Raises ``UserError`` if the file cannot be read, is too large or nested too deeply, or is no mapping in YAML.
-    """
+    """Return a file's values; a ``UserError``, which shows an ``example`` of a line, if it is no mapping in YAML."""
     try:
         if not path.is_file():
             where = "run in the root of the repository, name another folder with --measurements"
@@ -148,7 +141,7 @@ def document_of(path: Path, content: bytes, example: str) -> Document:
         mark: Any = error.problem_mark
         context = f" ({error.context} from line {error.context_mark.line + 1})" if error.context_mark else ""
         # It may quote a word of the file of any length.
-        problem = shortened(str(error.problem), LONGEST_PROBLEM)
+        problem = shortened(str(error.problem))
         text = f"not valid YAML: {problem}{context}; change it to lines such as {example}, indented by spaces"
         raise user_error(path, [(mark.line + 1, text)]) from None
     if not isinstance(root, yaml.MappingNode) or not root.value:
@@ -178,11 +171,6 @@ def described(node: yaml.Node) -> str:
     if kind == "str":
         return f"the text {quoted(node.value)}"
     return (node.value or "empty") if kind == "null" else f"{shown(node.value)}, in YAML {_NOUNS.get(kind, 'no text')}"
-
-
-def quoted(text: str) -> str:
-    """Return the text in quotes, on one line and cut after ``SHOWN_CHARACTERS``."""
-    return repr(text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "...")
 
 
 def shown(text: str) -> str:

@@ -45,23 +45,16 @@ class EnergyBasis(Enum):
 
     @property
     def temperature_c(self) -> float | None:
-        """The temperature that energies are normalised to, None if they are as measured."""
         return REFERENCE_TEMPERATURE_C if self is EnergyBasis.NORMALISED else None
 
     def energy_of(self, row: MeasurementRow) -> Estimate | None:
-        """Return a row's energy per iteration in J, None if unknown.
-
-        The error is that of the measurement alone. The error of normalising is shared by all rows, so it must not be
-        added in quadrature.
-        """
-        return estimate_of(self._value_of(row), row.measurement.energy_standard_error_j)
+        """Return a row's energy per iteration in J, without the error of normalising, which all rows share."""
+        measured = row.measurement
+        energy_j = measured.energy_at_reference_j if self is EnergyBasis.NORMALISED else measured.energy_j
+        return estimate_of(energy_j, measured.energy_standard_error_j)
 
     def is_known(self, row: MeasurementRow) -> bool:
-        return self._value_of(row) is not None and row.measurement.energy_standard_error_j is not None
-
-    def _value_of(self, row: MeasurementRow) -> float | None:
-        measured = row.measurement
-        return measured.energy_at_reference_j if self is EnergyBasis.NORMALISED else measured.energy_j
+        return self.energy_of(row) is not None
 
     def kelvins_j(self, calls: int, row: MeasurementRow, celsius: float | None) -> float:
         """Return the energy of calls times the kelvins that they were warmer than a temperature; 0 if it is unknown."""
@@ -147,7 +140,6 @@ class Measurements:
         return sorted(rows, key=lambda row: self._board is not None and row.circumstances.device_uuid == self._board)
 
     def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
-        """Return the share of the bytes of counted operators that have a row under these conditions; 0 of none."""
         measured = [count for count in counts.counts if self._under(count.operator, conditions)]
         return memory_bytes_of(measured) / max(1, memory_bytes_of(counts.counts))
 
@@ -159,7 +151,6 @@ class Measurements:
         return None if rows is None else _preferred(rows, self._board)
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
-        """Return the best row of a case's operator in its phase on the most similar input data."""
         inputs, found = len(case.operator.floating_inputs), {}
         for row in self.under(case, conditions):
             try:
@@ -171,7 +162,6 @@ class Measurements:
         return min(found.values(), key=lambda one: one[0])[1] if found else None
 
     def _under(self, operator: OperatorTuple, conditions: Conditions) -> RowsByCase:
-        """Return the rows of an operator that count under these conditions."""
         by_conditions = self._rows.get(operator.key)
         if by_conditions is None:
             return {}
@@ -191,11 +181,7 @@ class Measurements:
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
-    """Return the best row for each key.
-
-    Rows are preferred in this order: with energy, not flagged, run as requested, of the given board, most builds, the
-    longest loop, the last.
-    """
+    """Return the best row for each key: with energy, not flagged, as requested, of the board, most builds, longest."""
     of_key = grouped(rows, lambda row: row.key)
     return {key: _preferred(_of_best_quality(found), board) for key, found in of_key.items()}
 
@@ -215,7 +201,6 @@ def _of_highest_quality(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
 
 
 def _preferred(rows: Sequence[MeasurementRow], board: str | None) -> MeasurementRow:
-    """Return the best of rows of the best quality, that of a board if there is one."""
     of_board = (row for row in reversed(rows) if board is not None and row.circumstances.device_uuid == board)
     return next(of_board, rows[-1])
 
@@ -284,11 +269,9 @@ class ModelCost:
     flop_missing_reason: str | None = None
 
     def time_ratio(self, parts: Iterable[Part]) -> float:
-        """Return the share of the summed time that some of its parts have; 0 if nothing is summed."""
         return 0.0 if self.time_s is None else math.fsum(part.time_s for part in parts) / self.time_s.value
 
     def board_ratio(self, board: str | None) -> float:
-        """Return the share of the summed time that was measured on a board; 0 if nothing is summed."""
         others = (part for part in self.parts if part.row.circumstances.device_uuid != board)
         return 0.0 if self.time_s is None else 1 - self.time_ratio(others)
 
@@ -300,10 +283,9 @@ NOTHING_SUMMED = ModelCost(None, None, None, EnergyBasis.MEASURED, (), (), (), N
 def best_whole(
     wholes: Sequence[MeasurementRow], sum_of: Callable[[MeasurementRow], ModelCost]
 ) -> tuple[MeasurementRow, ModelCost]:
-    """Return the row of a whole model to compare with a sum, and the sum beside it, which ``sum_of`` returns.
+    """Return the whole model's row to compare with a sum, and the sum beside it, which ``sum_of`` returns.
 
-    Of rows under one set of conditions, on several boards, preferred are those with energy, without doubtful flags, and
-    of the board with most of the sum; of equals the last.
+    Preferred are those with energy, not doubtful, of the board with most of the sum; of equals the last.
     """
 
     def rank(pair: tuple[MeasurementRow, ModelCost]) -> tuple[bool, bool, float]:

@@ -11,7 +11,6 @@ from simulated_machine import Device, Load, MeterModel, SimulatedMachine
 
 from opcost.measuring.known_device import GOOD, REFERENCE, STEADY_ONLY, UNCHECKED, MeterQuality
 from opcost.measuring.qualification import (
-    Pulses,
     Timeline,
     idle_power_w,
     qualities,
@@ -139,7 +138,7 @@ def recorded(name: str, epoch_s: np.ndarray, power_w: np.ndarray, repeats: bool 
     return trace_of_power(PowerSource(name, 0.0, 0.0, 0.1, repeats), epoch_s, power_w)
 
 
-COURSE = Timeline(Window(0.0, 2.0), Window(2.0, 14.0), (Pulses(0.05, 0.05, Window(14.05, 17.0)),), Window(17.0, 19.0))
+COURSE = Timeline(Window(0.0, 2.0), Window(2.0, 14.0), (Window(14.05, 17.0),), Window(17.0, 19.0))
 
 
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.7, STEADY_ONLY), (0.96, GOOD), (1.04, GOOD), (1.3, STEADY_ONLY)])

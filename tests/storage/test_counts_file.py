@@ -23,13 +23,12 @@ from seeds import some_of
 from torchvision.models import resnet50
 
 from opcost.columns import INTEGER_LIMIT, form_of, header_of
-from opcost.errors import UserError
+from opcost.errors import LONGEST_SHOWN, UserError
 from opcost.operators.counts import CalledModule, OperationWithoutFormula, OperatorCount, OperatorCounts
 from opcost.operators.tuples import Constant, OperatorTuple, Structure, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
 from opcost.storage import counts_file
 from opcost.storage.counts_file import (
-    LONGEST_REASON,
     MAXIMUM_BYTES,
     MAXIMUM_DEPTH,
     MAXIMUM_OPCODES,
@@ -95,7 +94,7 @@ def error_of(path: Path) -> str:
     assert line.isprintable()
     assert line.startswith(f"{path}: ")
     assert MADE_BY in line
-    assert len(line) < len(str(path)) + LONGEST_REASON + 60 + len(MADE_BY)
+    assert len(line) < len(str(path)) + LONGEST_SHOWN + 60 + len(MADE_BY)
     return line
 
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.columns import Column, DataColumn, DataTable, Field
+from opcost.columns import Column, DataTable, Field
 from opcost.errors import UserError
 from opcost.shipped import citation
 from opcost.storage.data_files import CSV, PARQUET, DataFolder, csv_of, parquet_of
 from opcost.storage.table import cell_text
 
 FIELDS = (Field("time_s", float, False, Column("per iteration")),)
-TABLE = DataTable("torch.nn.ReLU", (DataColumn("time_s", float),), ((1e-5,), (2e-5,)))
-OTHER = DataTable("torch.nn.GELU", (DataColumn("time_s", float),), ((3e-5,),))
+TABLE = DataTable("torch.nn.ReLU", {"time_s": float}, ((1e-5,), (2e-5,)))
+OTHER = DataTable("torch.nn.GELU", {"time_s": float}, ((3e-5,),))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = {
     bool: st.booleans(),
@@ -31,7 +31,7 @@ VALUES = {
 @st.composite
 def tables(draw):
     kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=5))
-    columns = tuple(DataColumn(f"column_{number}", kind) for number, kind in enumerate(kinds))
+    columns = {f"column_{number}": kind for number, kind in enumerate(kinds)}
     row = st.tuples(*(st.none() | VALUES[kind] for kind in kinds))
     return DataTable("a", columns, tuple(draw(st.lists(row, min_size=1, max_size=5))))
 
@@ -47,7 +47,7 @@ def rows_of(frame):
 
 @given(tables())
 def test_pandas_reads_from_csv_what_was_written(table):
-    texts = {column.name: str for column in table.columns if column.kind is str}
+    texts = {name: kind for name, kind in table.columns.items() if kind is str}
     # Tables of an export have several columns; in a table of one, pandas takes a line of spaces for an empty one.
     options = {"keep_default_na": False, "na_values": [""], "skip_blank_lines": False}
     frame = pandas.read_csv(io.BytesIO(csv_of(table)), dtype=texts, **options)
@@ -65,7 +65,7 @@ def test_pandas_reads_from_parquet_what_was_written(table):
 
 def test_a_column_of_several_types_is_text_in_parquet():
     pytest.importorskip("pyarrow")
-    table = DataTable("a", (DataColumn("b", str), DataColumn("c", float)), ((1, 2), ("(1, 2)", math.inf)))
+    table = DataTable("a", {"b": str, "c": float}, ((1, 2), ("(1, 2)", math.inf)))
     assert rows_of(pandas.read_parquet(io.BytesIO(parquet_of(table)))) == [["1", 2.0], ["(1, 2)", math.inf]]
 
 
