@@ -67,7 +67,12 @@ def part_of(data: TrainingData, places: Sequence[int] | IntArray) -> TrainingDat
         if kept:
             calls = ModelCalls(whole.calls.family, *(tuple(column) for column in zip(*kept, strict=True)))
             wholes.append(Whole(whole.name, calls, whole.time_s, whole.energy_j, 0.0, 0.0))
-    return TrainingData(data.samples.chosen(places), [data.calls[int(place)] for place in places], wholes)
+    columns = {name: value for name, value in vars(data.samples).items() if name != "boards"}
+    chosen = {
+        name: tuple(one[int(place)] for place in places) if isinstance(one, tuple) else one[[*places]]
+        for name, one in columns.items()
+    }
+    return TrainingData(replace(data.samples, **chosen), [data.calls[int(place)] for place in places], wholes)
 
 
 def _calls(whole: Whole) -> Iterator[tuple[int, int]]:

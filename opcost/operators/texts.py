@@ -26,7 +26,7 @@ from opcost.operators.tuples import (
     Structure,
     TensorSpec,
     channels_last_strides,
-    tensor_specs,
+    distinct_specs,
     value_text,
 )
 from opcost.operators.values import USUAL, InputData
@@ -214,12 +214,12 @@ def short_form(operator: OperatorTuple) -> str:
 
 def short_inputs(operator: OperatorTuple) -> str:
     """Return the sizes of the operator's distinct tensors, with dtypes and memory layouts other than the usual."""
-    return joined_sizes(_distinct(operator.arguments))
+    return joined_sizes(distinct_specs(operator.arguments))
 
 
 def short_outputs(outputs: PlainValue) -> str:
     """Return the sizes of the distinct tensors that a call returns, as ``short_inputs``; empty if there are none."""
-    return joined_sizes(_distinct([outputs]))
+    return joined_sizes(distinct_specs([outputs]))
 
 
 def joined_sizes(specs: Sequence[TensorSpec]) -> str:
@@ -271,7 +271,7 @@ PLACEHOLDERS = (
 def cells_of(operator: OperatorTuple, data: InputData, outputs: PlainValue) -> Cells:
     """Return the cells of a tuple on input data by their columns; ``outputs`` are a call's, None if unknown."""
     arguments = (*enumerate(operator.inputs), *operator.keyword_inputs)
-    specs = _distinct(operator.arguments)
+    specs = distinct_specs(operator.arguments)
     numbers = {spec.identity: number for number, spec in enumerate(specs)}
     shown = [(f"{PARAMETER}_{name}", value) for name, value in operator.parameters]
     shown += [(f"{ARGUMENT}_{name}", value) for name, value in arguments if not _is_tensors(value)]
@@ -280,7 +280,7 @@ def cells_of(operator: OperatorTuple, data: InputData, outputs: PlainValue) -> C
         **plain,
         **dict(_tensor_cells(INPUT, specs)),
         **dict(_value_cells(operator, data, numbers)),
-        **dict(_tensor_cells(OUTPUT, _distinct([outputs]))),
+        **dict(_tensor_cells(OUTPUT, distinct_specs([outputs]))),
     }
 
 
@@ -293,10 +293,6 @@ def in_order(names: Iterable[str]) -> list[str]:
         return SORTS.index(sort), [int(number) for number in re.findall(r"_(\d+)", name)] if is_tensor else []
 
     return sorted(dict.fromkeys(names), key=place)
-
-
-def _distinct(values: Iterable[PlainValue]) -> Sequence[TensorSpec]:
-    return tuple({spec.identity: spec for spec in tensor_specs(values)}.values())
 
 
 def _is_tensors(value: PlainValue) -> bool:

@@ -238,7 +238,7 @@ class OperatorTuple:
     @cached_property
     def floating_inputs(self) -> tuple[TensorSpec, ...]:
         """The distinct floating-point tensors among the inputs, in order of first appearance."""
-        return tuple({spec.identity: spec for spec in tensor_specs(self.arguments) if spec.is_floating}.values())
+        return tuple(spec for spec in distinct_specs(self.arguments) if spec.is_floating)
 
     @property
     def short_name(self) -> str:
@@ -379,6 +379,11 @@ def _shared_identities(values: Iterable[PlainValue]) -> frozenset[int]:
 def tensor_specs(values: Iterable[PlainValue]) -> list[TensorSpec]:
     """Return all tensor specs among the values, nested ones included, in order."""
     return [value for value in nested(values) if isinstance(value, TensorSpec)]
+
+
+def distinct_specs(values: Iterable[PlainValue]) -> tuple[TensorSpec, ...]:
+    """Return each tensor among the values once, in order of first appearance."""
+    return tuple({spec.identity: spec for spec in tensor_specs(values)}.values())
 
 
 def nested(values: Iterable[PlainValue]) -> Iterator[PlainValue]:

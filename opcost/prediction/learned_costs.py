@@ -349,17 +349,17 @@ def class_of(kind: str, is_small: bool) -> str:
     return f"{kind}{SMALL}" if is_small else kind
 
 
-def conformal_quantile(scores: FloatArray, coverage: float = COVERAGE) -> float:
-    """Return the score that a further one like these is below with this probability; of too few scores the largest."""
-    rank = min(len(scores), math.ceil((len(scores) + 1) * coverage))
-    return float(np.sort(scores)[rank - 1])
+def conformal_quantile(scores: FloatArray) -> float:
+    """Return the score that a further one like these is below in ``COVERAGE``; of too few scores the largest."""
+    found = weighted_quantile(scores, np.ones(len(scores)))
+    return float(scores.max()) if found is None else found
 
 
-def weighted_quantile(scores: FloatArray, weights: FloatArray, coverage: float = COVERAGE) -> float | None:
-    """Return the score that one more of weight 1 is below with this probability; None: too few. A group weighs 1."""
+def weighted_quantile(scores: FloatArray, weights: FloatArray) -> float | None:
+    """Return the score that one more of weight 1 is below in ``COVERAGE``; None: too few. A group weighs 1."""
     order = np.argsort(scores)
     reached = np.cumsum(weights[order])
-    wanted = coverage * (float(weights.sum()) + 1.0) - 1e-9
+    wanted = COVERAGE * (float(weights.sum()) + 1.0) - 1e-9
     enough = np.flatnonzero(reached >= wanted)
     return float(scores[order][enough[0]]) if len(enough) else None
 
@@ -541,8 +541,6 @@ def distances_to(
 
 # Learned costs as bytes
 
-LARGEST_NARROW = np.iinfo(np.int32).max
-
 STRUCTURE = "structure"
 """The name of the JSON text in an archive; arrays are named by their number."""
 
@@ -566,7 +564,8 @@ def to_bytes(value: object) -> bytes:
     file = io.BytesIO()
     named = {}
     for number, array in enumerate(arrays):
-        is_narrow = array.dtype == np.int64 and array.size and max(abs(array.min()), array.max()) <= LARGEST_NARROW
+        is_whole = array.dtype == np.int64 and array.size
+        is_narrow = is_whole and max(abs(array.min()), array.max()) <= np.iinfo(np.int32).max
         # Whole numbers take 32 bits if these hold them.
         named[str(number)] = array.astype(np.int32) if is_narrow else array
     np.savez(file, allow_pickle=False, **{STRUCTURE: np.frombuffer(text.encode(), np.uint8)}, **named)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import DTYPES
 from opcost.operators.counts import OperatorCounts
-from opcost.operators.tuples import FLOAT32, TensorSpec, tensor_specs
+from opcost.operators.tuples import FLOAT32, TensorSpec, distinct_specs
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,6 @@ def largest_activations_bytes(counts: OperatorCounts) -> int:
         tensors = list(count.operator.floating_inputs)
         # Outputs of operations in place are inputs.
         if not any(name.endswith("_") for name, _ in count.operations):
-            tensors += {one.identity: one for one in tensor_specs([count.outputs])}.values()
+            tensors += distinct_specs([count.outputs])
         largest = max(largest, sum(tensor.floating_bytes for tensor in tensors))
     return largest

@@ -22,7 +22,7 @@ from opcost.estimates import FloatArray
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import OperatorCount, tuple_key
-from opcost.operators.tuples import OperatorTuple, PlainValue, TensorSpec, tensor_specs
+from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec, distinct_specs, tensor_specs
 from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
 from opcost.summing.summation import EnergyBasis
 
@@ -171,10 +171,9 @@ def kind_of(count: OperatorCount) -> str:
 def raw_features(count: OperatorCount, data: InputData) -> list[float]:
     """Return the features of ``RAW``; 0 where one does not apply."""
     operator = count.operator
-    specs = _distinct([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
-    outputs = _distinct([count.outputs])
+    specs, outputs = distinct_specs(operator.arguments), distinct_specs([count.outputs])
     arguments = _arguments(operator)
-    first, last = (specs or outputs or [TensorSpec((), "float32")])[0], (outputs or [TensorSpec((), "float32")])[0]
+    first, last = (*specs, *outputs, TensorSpec((), FLOAT32))[0], (*outputs, TensorSpec((), FLOAT32))[0]
     shape = first.shape
     inputs, made = sum(spec.elements for spec in specs), sum(spec.elements for spec in outputs)
     m, n, k, groups = _product(count, last, made, arguments)
@@ -286,7 +285,6 @@ def _product(
 
 
 def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:
-    """Return an operator's parameters, and a function's arguments by name."""
     names = POSITIONAL.get(operator.short_name, ())
     given = [value for value in operator.inputs if not isinstance(value, TensorSpec) and value is not None]
     if operator.short_name in BARE:
@@ -310,10 +308,6 @@ def _name(operation: str) -> str:
         return ATTENTION
     name = operation.rstrip("_") or operation
     return SAME_OPERATIONS.get(name, name)
-
-
-def _distinct(values: Sequence[PlainValue]) -> list[TensorSpec]:
-    return list({spec.identity: spec for spec in tensor_specs(values)}.values())
 
 
 def _number(value: PlainValue, usual: int) -> int:
@@ -353,18 +347,6 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.kinds)
-
-    def chosen(self, rows: Sequence[int] | FloatArray) -> Samples:
-        places = [int(row) for row in rows]
-        return Samples(
-            raw=self.raw[places],
-            kinds=tuple(self.kinds[place] for place in places),
-            shapes=tuple(self.shapes[place] for place in places),
-            families=tuple(self.families[place] for place in places),
-            times_s=self.times_s[places],
-            energies_j=self.energies_j[places],
-            boards=self.boards,
-        )
 
 
 def samples_of(

@@ -23,7 +23,7 @@ from opcost.operators.tuples import (
     PlainValue,
     TensorSpec,
     contiguous_strides,
-    tensor_specs,
+    distinct_specs,
     with_tensors,
 )
 
@@ -229,14 +229,14 @@ def sizes_of(operator: OperatorTuple) -> dict[Place, int]:
         if isinstance(value, tuple):
             items = [*enumerate(value)]
         found |= {(name, index): item for index, item in items if type(item) is int}
-    for spec in _tensors(operator):
+    for spec in distinct_specs(operator.arguments):
         found |= {(spec.identity, side): size for side, size in enumerate(spec.shape)}
     return found
 
 
 def free_sizes(operator: OperatorTuple) -> tuple[FreeSize, ...]:
     """Return the sizes that may change, each with its places, in the order of these."""
-    sizes, tensors = sizes_of(operator), _tensors(operator)
+    sizes, tensors = sizes_of(operator), distinct_specs(operator.arguments)
     linked = list(_links(operator, sizes))
     free = [place for place, size in sizes.items() if isinstance(place[0], int) and size > 1]
     free += [place for place in sizes if place[0] in UNLINKED or place in {parameter for parameter, _ in linked}]
@@ -269,14 +269,9 @@ def with_sizes(operator: OperatorTuple, sizes: Mapping[Place, int]) -> OperatorT
     return with_tensors(replace(operator, parameters=parameters), changed)
 
 
-def _tensors(operator: OperatorTuple) -> list[TensorSpec]:
-    specs = tensor_specs([*operator.inputs, *(value for _, value in operator.keyword_inputs)])
-    return [*{spec.identity: spec for spec in specs}.values()]
-
-
 def _links(operator: OperatorTuple, sizes: Mapping[Place, int]) -> Iterator[tuple[Place, Place]]:
     """Yield the parameters that are sides of the first input, each with the place of the side."""
-    tensors = _tensors(operator)
+    tensors = distinct_specs(operator.arguments)
     if not tensors:
         return
     first, rank = tensors[0].identity, len(tensors[0].shape)

@@ -71,17 +71,16 @@ class ListedModel:
 class ModelSource(Protocol):
     """A source of models. A module with these functions is a source."""
 
-    def library(self) -> str:
-        """Return the name and version of the library: ``torchvision 0.29.2``."""
-
     def names(self) -> list[str]:
-        """Return the names of all models that it can build."""
+        """Return the names of all models that it lists."""
+        return []
 
     def listed(self, model_name: str) -> ListedModel:
         """Return a model's facts without building it; a CannotMeasureError if it is unknown or uncountable."""
 
     def mistakes(self, config: ConfiguredModel) -> list[str]:
         """Return one line for each mistake in a config of a listed model, with file, key and remedy."""
+        return []
 
     def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
         """Return the model that a tuple describes, in eval mode, with its inputs, on a device.

@@ -32,14 +32,11 @@ from opcost.invocation import pip_install
 from opcost.operators.model_names import PACKAGE_FILE, UserCode, fingerprint_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.sources.arguments import arguments_of, seeded
-from opcost.sources.port import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.port import ListedModel, ModelSource, suggestion
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, stored_like, tensor_stored_like
 from opcost.torch_backend.workload import one_line
 from opcost.units import some_of
-
-OPCOST = __name__.partition(".")[0]
-
 
 SHOWN_FRAMES = 5
 """The most frames of the user's code that an error shows, the innermost."""
@@ -132,16 +129,17 @@ class _Imported:
 
     def leave(self) -> None:
         """Keep the file's modules, and make them unknown to ``import``."""
-        self.own = {name: module for name, module in sys.modules.items() if self._is_own(name, module)}
+        opcost = __name__.partition(".")[0]
+        self.own = {
+            name: module
+            for name, module in sys.modules.items()
+            if name not in self.before and name.partition(".")[0] != opcost
+            if (file := getattr(module, "__file__", None)) and self.code.is_own(str(Path(file).resolve()))
+        }
         for name in self.own:
             del sys.modules[name]
         if self.code.root in sys.path:
             sys.path.remove(self.code.root)
-
-    def _is_own(self, name: str, module: ModuleType) -> bool:
-        file = getattr(module, "__file__", None)
-        is_new = name not in self.before and name.partition(".")[0] != OPCOST
-        return is_new and file is not None and self.code.is_own(str(Path(file).resolve()))
 
 
 _imported: dict[tuple[str, str | None, str], _Imported] = {}
@@ -217,22 +215,13 @@ def facts_of(function: str) -> ListedModel:
 
 
 @dataclass(frozen=True)
-class PythonFile:
+class PythonFile(ModelSource):
     """The source of one model: a user's function, which may run."""
 
     code: UserCode
 
-    def library(self) -> str:
-        return self.code.path
-
-    def names(self) -> list[str]:
-        return [self.code.function]
-
     def listed(self, model_name: str) -> ListedModel:
         return facts_of(model_name)
-
-    def mistakes(self, config: ConfiguredModel) -> list[str]:
-        return []
 
     def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
         """Return the model that the function builds; a CannotBuildError if it fails, or lacks a module or inputs."""

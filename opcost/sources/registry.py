@@ -22,7 +22,6 @@ from opcost.operators.model_names import FILE, OBJECT, SUFFIX, TORCHVISION, Mode
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
 from opcost.sources.port import ConfiguredModel, ListedModel, ModelSource, PublishedFacts, suggestion
 from opcost.units import some_of
-from opcost.version import __version__
 
 if TYPE_CHECKING:
     from opcost.torch_backend.ready_model import ReadyModel
@@ -60,20 +59,11 @@ SOURCES: Mapping[str, Callable[[], ModelSource]] = MappingProxyType(
 """Sources by the first component of their tuples' names: ``torchvision.models.resnet18``."""
 
 
-class _Objects:
+class _Objects(ModelSource):
     """Models that are objects of a Python program (``opcost.profile``): only that program can run them."""
-
-    def library(self) -> str:
-        return f"opcost {__version__}"
-
-    def names(self) -> list[str]:
-        return []
 
     def listed(self, model_name: str) -> ListedModel:
         return ListedModel(model_name, "object", (), True, is_foreign=True)
-
-    def mistakes(self, config: ConfiguredModel) -> list[str]:
-        return []
 
     def ready(self, operator: OperatorTuple, device: str) -> ReadyModel:
         raise CannotMeasureError(f"{operator.short_name} is an object of a Python program; call opcost.profile there")

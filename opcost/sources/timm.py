@@ -26,11 +26,6 @@ LOADING = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint
 """Arguments of timm by which it loads weights, or downloads them."""
 
 
-def library() -> str:
-    """Return the library's name and version."""
-    return f"timm {timm.__version__}"
-
-
 def names() -> list[str]:
     """Return the names of all architectures."""
     return list(timm.list_models())

@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-import torchvision
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torchvision.models import get_model_builder, get_model_weights, list_models
@@ -51,11 +50,6 @@ DETECTION_NAMES_SIZE = {"ssd300": 300, "320": 320}
 """Image sizes of detectors by a part of their names; all others scale images to 800."""
 
 DETECTION_SIZE = 800
-
-
-def library() -> str:
-    """Return the library's name and version."""
-    return f"torchvision {torchvision.__version__}"
 
 
 def names() -> list[str]:

@@ -38,22 +38,13 @@ from opcost.torch_backend.workload import one_line
 TEXT, IMAGE, SOUND = "input_ids", "pixel_values", "input_features"
 DECODER_TEXT = "decoder_input_ids"
 
-CONTRASTIVE = "return_loss"
-"""A parameter of models that compare texts with images, and need both: CLIP and its like."""
-
 USUAL_LENGTH = 128
 USUAL_IMAGE = (3, 224, 224)
-USUAL_SPECTROGRAM = (80, 3000)
-USUAL_SIZES: dict[str, tuple[int, ...]] = {TEXT: (USUAL_LENGTH,), IMAGE: USUAL_IMAGE, SOUND: USUAL_SPECTROGRAM}
+USUAL_SIZES: dict[str, tuple[int, ...]] = {TEXT: (USUAL_LENGTH,), IMAGE: USUAL_IMAGE, SOUND: (80, 3000)}
 """The sizes of one sample: the length of a text; channels, height and width of an image, if the configuration has none;
 mel bands and frames of half a minute of speech."""
 
 BATCH_SIZE = 1
-
-
-def library() -> str:
-    """Return the library's name and version."""
-    return f"transformers {transformers.__version__}"
 
 
 @functools.lru_cache
@@ -174,7 +165,8 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
         if has_decoder:
             named.append((DECODER_TEXT, replace(spec, identity=1)))
             values[1] = values[0]
-        elif CONTRASTIVE in known and IMAGE in known:
+        elif "return_loss" in known and IMAGE in known:
+            # Models that compare texts with images, as CLIP, need both.
             named.append((IMAGE, _image(operator, configuration, spec.shape[0])))
     elif model.main_input_name == SOUND and has_decoder and DECODER_TEXT in known:
         named.append((DECODER_TEXT, TensorSpec((spec.shape[0], USUAL_LENGTH), "int64", identity=1)))
@@ -183,7 +175,6 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
 
 
 def _token_ids(operator: OperatorTuple, configuration: Any) -> PlainValue:
-    """Return the values of token ids: those of the vocabulary."""
     vocabulary = getattr(configuration.get_text_config(), "vocab_size", None)
     if vocabulary is None:
         remedy = f"write inputs: {{{TEXT}: {{shape: [...], dtype: int64}}}}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-
-import torch
 
 from opcost.columns import grouped, present_moment
 from opcost.comparing.model_result import kernel_key
@@ -183,8 +182,8 @@ def check_coverage(
             else:
                 rows.append(row)
                 progress.finish(f"{row.tuples} tuples")
-    libraries = {model.source.library() for model in models}
-    versions = (f"torch {torch.__version__}", *sorted(libraries))
+    libraries = sorted({model.operator.operator.partition(".")[0] for model in models})
+    versions = tuple(f"{name} {sys.modules[name].__version__}" for name in ("torch", *libraries))
     return CoverageReport(tuple(rows), tuple(failures), product_of(device), versions)
 
 

@@ -167,8 +167,6 @@ def count_point(point: GridPoint, device: str) -> OperatorCounts:
 
 
 class _Calling(nn.Module):
-    """A model that calls one function."""
-
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self._function = function

@@ -58,7 +58,6 @@ def _copied_after(stream: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
 
 
 def _modules(kind: str) -> list[nn.Module]:
-    """Return the modules of one block."""
     if kind in (BRANCH, ADDITION):
         return [Branch(kind == ADDITION) for _ in range(CALLS_IN_BLOCK)]
     modules = [getattr(nn, name)(**parameters) for name, parameters in block(kind)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -206,12 +206,11 @@ def reported_switches(user: str) -> Iterator[None]:
             logging.getLogger(__name__).warning(text, user, "; ".join(changes))
 
 
-def other_switches(environment: Mapping[str, str] | None = None) -> str | None:
+def other_switches() -> str | None:
     """Return statements and variables of switches without a column that are not at their default; None without any."""
     recorded = ((switch, switch.value) for switch in SWITCHES if switch.defaults)
     statements = [switch.set_to(value) for switch, value in recorded if value not in (*switch.defaults, UNREADABLE)]
-    known = os.environ if environment is None else environment
-    variables = [f"{name}={known[name]}" for name in VARIABLES if name in known]
+    variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     return "; ".join([*statements, *variables]) or None
 
 
@@ -290,8 +289,8 @@ def autocast_dtypes() -> tuple[torch.dtype | None, ...]:
     return tuple(dtype(device) if is_on(device) else None for device in ("cpu", "cuda"))
 
 
-def check_overrides(environment: Mapping[str, str] | None = None) -> None:
+def check_overrides() -> None:
     """Refuse environment variables that change the precision without torch's switches showing it; a line for each."""
-    found = [name for name in OVERRIDES if name in (os.environ if environment is None else environment)]
+    found = [name for name in OVERRIDES if name in os.environ]
     if found:
         raise UserError(*(f"{one} is set: unset it, and write precision: tf32 or fp32 in summary.yml" for one in found))

@@ -150,10 +150,10 @@ def test_a_precision_sets_both_switches_and_sets_them_back_also_after_an_error(
     assert tf32_switches() == before
 
 
-def test_conditions_without_other_switches_have_none() -> None:
-    assert other_switches({}) is None
-    assert other_switches({"CUBLAS_WORKSPACE_CONFIG": ":16:8"}) == "CUBLAS_WORKSPACE_CONFIG=:16:8"
+def test_conditions_without_other_switches_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch_state("cpu")["other_switches"] is None
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    assert torch_state("cpu")["other_switches"] == other_switches() == "CUBLAS_WORKSPACE_CONFIG=:16:8"
 
 
 def test_switches_of_reductions_are_empty_at_their_default() -> None:
