@@ -9,6 +9,7 @@ kinds, since some are of kinds without samples.
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -174,10 +175,7 @@ def grown(table_features: FloatArray, targets: FloatArray, trees: int) -> Forest
 
 def folds_of(groups: Sequence[Sequence[str]], number: int) -> list[Fold]:
     """Return folds of samples: no group is in both parts. Of a sample in several folds the last prediction counts."""
-    sizes: dict[str, int] = {}
-    for own in groups:
-        for group in own:
-            sizes[group] = sizes.get(group, 0) + 1
+    sizes = Counter(group for own in groups for group in own)
     # The largest group first, each into the smallest fold; a hash orders groups of one size.
     totals, fold_of = [0] * number, {}
     for group in sorted(sizes, key=lambda group: (-sizes[group], zlib.crc32(group.encode()))):

@@ -32,6 +32,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from opcost.columns import grouped
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import InputData
@@ -171,10 +172,7 @@ def squared_distances(points: FloatArray, others: FloatArray) -> FloatArray:
 
 def places_of(kinds: Sequence[str]) -> dict[str, IntArray]:
     """Return the places of each kind."""
-    found: dict[str, list[int]] = {}
-    for place, kind in enumerate(kinds):
-        found.setdefault(kind, []).append(place)
-    return {kind: np.array(places) for kind, places in found.items()}
+    return {kind: np.array(places) for kind, places in grouped(range(len(kinds)), kinds.__getitem__).items()}
 
 
 # Learned costs

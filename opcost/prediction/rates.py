@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from opcost.columns import grouped
 from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import EAGER, GRAPH, Conditions
 from opcost.measuring.record import does_other_work
@@ -122,9 +123,7 @@ def fitted(known: Sequence[KnownCost]) -> CostModel:
         return CostModel(times, rates_of(energies) if len(energies) >= MINIMUM_KNOWN else None)
 
     known = [one for one in known if one.count.flop is not None]
-    kinds: dict[str, list[KnownCost]] = {}
-    for one in known:
-        kinds.setdefault(kind_of(one.count.operator), []).append(one)
+    kinds = grouped(known, lambda one: kind_of(one.count.operator))
     of_kind = {kind: alike(those) for kind, those in kinds.items() if len(those) >= ENOUGH_OF_A_KIND}
     return replace(alike(known), of_kind=of_kind)
 

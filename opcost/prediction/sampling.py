@@ -15,8 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
+from operator import attrgetter
 from typing import TypeAlias
 
+from opcost.columns import grouped
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import (
     OperatorTuple,
@@ -141,11 +143,9 @@ class _Kind:
     def of(kind: str, counts: Iterable[OperatorCount], beyond_ratio: float) -> _Kind:
         those = [one for one in counts if one.operator.short_name == kind]
         free = [(one.operator, free_sizes(one.operator)) for one in those]
-        values: dict[str, list[int]] = {}
-        for size in (size for _, sizes in free for size in sizes):
-            values.setdefault(size.name, []).append(size.value)
         bounds = {}
-        for name, seen in values.items():
+        for name, alike in grouped((size for _, sizes in free for size in sizes), attrgetter("name")).items():
+            seen = [size.value for size in alike]
             # Models are counted at one usual batch, and run at any.
             least = 1 if name == BATCH else max(1, math.ceil(min(seen) / beyond_ratio))
             bounds[name] = least, math.floor(max(seen) * beyond_ratio)

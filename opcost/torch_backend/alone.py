@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import nn
 
+from opcost.columns import grouped
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of
 from opcost.measuring.flags import Flag
@@ -186,12 +188,8 @@ def _kinds(function: Callable[..., Any], operator: OperatorTuple, point: GridPoi
 
 def _together(grid: AnyGrid, points: Sequence[OperatorCounts], device: str) -> OperatorCounts:
     """Return the counts of all points as those of a model that calls each once."""
-    groups: dict[OperatorTuple, list[OperatorCount]] = {}
-    missing: dict[str, list[OperationWithoutFormula]] = {}
-    for point in points:
-        groups.setdefault(point.counts[0].operator, []).append(point.counts[0])
-        for one in point.without_formula:
-            missing.setdefault(one.operation, []).append(one)
+    groups = grouped((point.counts[0] for point in points), attrgetter("operator"))
+    missing = grouped((one for point in points for one in point.without_formula), attrgetter("operation"))
     counts = []
     for calls in groups.values():
         zeros = tuple(next(iter(call.weight_zeros), 0.0) for call in calls)

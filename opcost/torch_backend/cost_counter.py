@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
+from opcost.columns import grouped
 from opcost.operators.counts import OperationWithoutFormula
 from opcost.operators.tuples import META
 from opcost.torch_backend.formulas import (
@@ -319,8 +321,7 @@ def least_flop(costs: Iterable[OperationCost]) -> int:
 
 def operations_without_formula(costs: Iterable[OperationCost]) -> tuple[OperationWithoutFormula, ...]:
     """Return the operations without a formula in the costs of single operations, ordered by name."""
-    found: dict[str, list[int]] = {}
-    for cost in costs:
-        for name in cost.without_formula:
-            found.setdefault(name, []).append(cost.memory_bytes)
-    return tuple(OperationWithoutFormula(name, len(sizes), sum(sizes)) for name, sizes in sorted(found.items()))
+    found = grouped(((name, cost.memory_bytes) for cost in costs for name in cost.without_formula), itemgetter(0))
+    return tuple(
+        OperationWithoutFormula(name, len(of), sum(size for _, size in of)) for name, of in sorted(found.items())
+    )

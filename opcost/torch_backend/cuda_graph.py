@@ -1,16 +1,9 @@
-"""Capture of repeated calls into CUDA graphs, which replay without launches from Python.
+"""Capture of repeated calls into CUDA graphs, which replay without launches from Python (``docs/method.md``).
 
-A loop of short kernels in Python is launch-bound. A graph of several calls is launched at once, and its kernels follow
-each other as closely as in a model that launches ahead of the device.
-
-The time of a call depends on the placement of its tensors in memory (H200, for tensors that fit into the cache:
-standard deviation 0.3 % to 1.8 %, ``docs/log/repeatability.md``), which differs between runs and between calls in a
-model. A short call is therefore captured in several memory placements, one graph for each.
-
-A graph cannot capture an operation that waits for the device, such as ``item()`` or an index that is on the host. A
-call with such operations is captured in pieces: the capture ends before such an operation, which runs outside, and the
-next capture begins after it. A replay repeats both in this order, so the device is idle only where the model itself
-waits for it.
+A short call is captured in several memory placements, one graph for each, because its time depends on the placement of
+its tensors (``docs/log/repeatability.md``). A call with operations that wait for the device, such as ``item()`` or an
+index that is on the host, is captured in pieces: the capture ends before such an operation, which runs outside, and the
+next capture begins after it.
 """
 
 from __future__ import annotations

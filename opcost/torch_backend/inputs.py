@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, cast
+from types import MappingProxyType
+from typing import Any, TypeAlias, cast
 
 import torch
 
@@ -180,79 +180,56 @@ QUANTISED_STEP = 1 / 32
 UNKNOWN_STATISTICS = InputStatistics(None, None, None)
 
 
-@dataclass(frozen=True)
-class Kinds:
-    """The kinds of values of tensors, by the tensors' identities.
-
-    ``bounds`` are the upper ones of integers, ``box_sides`` the image's side in pixels for tensors whose rows are
-    boxes, ``group_ends`` the last end for tensors with the ends of groups, ``group_starts`` the end of all for tensors
-    with their starts, ``described`` the values that a config or a function prescribes (``operators.model_inputs``), and
-    ``patterns`` those that are not usual.
-    """
-
-    floating: Mapping[int, InputValues] = field(default_factory=dict)
-    bounds: Mapping[int, int] = field(default_factory=dict)
-    box_sides: Mapping[int, float] = field(default_factory=dict)
-    group_ends: Mapping[int, int] = field(default_factory=dict)
-    group_starts: Mapping[int, int] = field(default_factory=dict)
-    described: Mapping[int, PlainValue] = field(default_factory=dict)
-    patterns: Mapping[int, tuple[PatternedInput, Pattern]] = field(default_factory=dict)
-
-
 class DrawnInputs:
     """Draws seeded tensors of given shapes, dtypes and layouts; the same one for specs of equal identity.
 
-    The same seed gives other values where they are ``drawn_on`` another device than their own, the default.
+    The same seed gives other values where they are ``drawn_on`` another device than their own, the default. ``roles``
+    draw tensors whose values are not usual, by the tensors' identities.
     """
 
     def __init__(
-        self, device: str, seed: int = DEFAULT_SEED, drawn_on: str | None = None, kinds: Kinds | None = None
+        self,
+        device: str,
+        seed: int = DEFAULT_SEED,
+        drawn_on: str | None = None,
+        roles: Mapping[int, Draw] = MappingProxyType({}),
     ) -> None:
         self._device = device
         self._drawn_on = META if device == META else drawn_on or device
         self._generator = None if device == META else torch.Generator(device=self._drawn_on).manual_seed(seed)
-        self._kinds = kinds or Kinds()
+        self._roles = roles
         self._drawn: dict[int, torch.Tensor] = {}
 
-    def values(self, values: Iterable[PlainValue]) -> tuple[object, ...]:
-        return tuple(self.value(value) for value in values)
+    def arguments(self, operator: OperatorTuple) -> tuple[tuple[object, ...], dict[str, object]]:
+        keywords = operator.keyword_inputs
+        return self.values(operator.inputs), {name: self.values([value])[0] for name, value in keywords}
 
-    def value(self, value: PlainValue) -> object:
+    def values(self, values: Iterable[PlainValue]) -> tuple[object, ...]:
 
         def tensor(spec: TensorSpec) -> torch.Tensor:
             if spec.identity not in self._drawn:
-                self._drawn[spec.identity] = self._draw(spec)
+                self._drawn[spec.identity] = self._roles.get(spec.identity, DrawnInputs.usual)(self, spec)
             return self._drawn[spec.identity]
 
-        return real_value(value, self._device, tensor)
+        return tuple(real_value(value, self._device, tensor) for value in values)
 
-    def _draw(self, spec: TensorSpec) -> torch.Tensor:
-        kinds, identity = self._kinds, spec.identity
-        if identity in kinds.patterns:
-            return self._laid_out(spec, drawn_pattern(*kinds.patterns[identity], self._generator))
-        if identity in kinds.box_sides:
-            return self._boxes(spec, kinds.box_sides[identity])
-        for first, ends in enumerate((kinds.group_starts, kinds.group_ends)):
-            if identity in ends:
-                groups = torch.arange(first, first + spec.elements, device=self._device) * ends[identity]
-                return (groups // spec.elements).to(getattr(torch, spec.dtype)).reshape(spec.shape)
-        described = kinds.described.get(identity, NORMALLY_DISTRIBUTED)
-        if described != NORMALLY_DISTRIBUTED:
-            return self._described(spec, described)
+    def usual(self, spec: TensorSpec, values: InputValues = NORMAL, bound: int = USUAL_BOUND) -> torch.Tensor:
+        """Draw normal values of a kind, or integers below an upper bound."""
         elements, strides = stored_elements(spec)
         dtype: torch.dtype = getattr(torch, spec.dtype)
         if dtype in QUANTISED:
-            values = torch.randn(elements, device=self._drawn_on, generator=self._generator)
-            buffer = torch.quantize_per_tensor(values, QUANTISED_STEP, 0, dtype)
+            drawn = torch.randn(elements, device=self._drawn_on, generator=self._generator)
+            buffer = torch.quantize_per_tensor(drawn, QUANTISED_STEP, 0, dtype)
         elif dtype.is_floating_point or dtype.is_complex:
-            buffer = self._floating(elements, dtype, kinds.floating.get(identity, NORMAL))
+            buffer = self._normal(elements, dtype, values)
         else:
             # An empty table has an empty index.
-            bound = max(1, kinds.bounds.get(identity, USUAL_BOUND))
-            buffer = torch.randint(bound, (elements,), device=self._drawn_on, generator=self._generator).to(dtype)
+            buffer = torch.randint(max(1, bound), (elements,), device=self._drawn_on, generator=self._generator).to(
+                dtype
+            )
         return buffer.to(self._device).as_strided(spec.shape, strides)
 
-    def _floating(self, elements: int, dtype: torch.dtype, values: InputValues) -> torch.Tensor:
+    def _normal(self, elements: int, dtype: torch.dtype, values: InputValues) -> torch.Tensor:
         if self._drawn_on == META:
             # Without values nothing is drawn: on shapes a draw takes longer than most operators.
             return torch.empty(elements, dtype=dtype, device=META)
@@ -266,7 +243,16 @@ class DrawnInputs:
             buffer.masked_fill_(chances < values.zeros_ratio, 0.0)
         return buffer.to(dtype)
 
-    def _described(self, spec: TensorSpec, values: PlainValue) -> torch.Tensor:
+    def patterned(self, spec: TensorSpec, given: PatternedInput, pattern: Pattern) -> torch.Tensor:
+        return self._laid_out(spec, drawn_pattern(given, pattern, self._generator))
+
+    def groups(self, spec: TensorSpec, first: int, end: int) -> torch.Tensor:
+        """Return the ends of equal groups, or their starts if ``first`` is 0."""
+        groups = torch.arange(first, first + spec.elements, device=self._device) * end // spec.elements
+        return groups.to(getattr(torch, spec.dtype)).reshape(spec.shape)
+
+    def described(self, spec: TensorSpec, values: PlainValue) -> torch.Tensor:
+        """Return values that a config or a function prescribes (``operators.model_inputs``)."""
         if isinstance(values, tuple):
             drawn = self._in_range(spec, values)
         elif values == ZEROS:
@@ -300,8 +286,8 @@ class DrawnInputs:
             return (boundaries.diff() if is_lengths else boundaries).expand(spec.shape)
         return torch.randint(first, end, spec.shape, device=self._drawn_on, generator=self._generator)
 
-    def _boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
-        """Draw boxes (left, top, right, bottom; with five columns, the first is the image's number, zero).
+    def boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
+        """Draw boxes in an image of a side in pixels: left, top, right, bottom; of five columns, the first is zero.
 
         Centres are uniformly distributed over the image, heights and widths over orders of magnitude, as in detectors.
         """
@@ -315,37 +301,46 @@ class DrawnInputs:
         return boxes.to(device=self._device, dtype=getattr(torch, spec.dtype))
 
 
+Draw: TypeAlias = Callable[[DrawnInputs, TensorSpec], torch.Tensor]
+
+
+def _described(values: Iterable[tuple[int, PlainValue]]) -> dict[int, Draw]:
+    described = ((identity, value) for identity, value in values if value != NORMALLY_DISTRIBUTED)
+    return {identity: partial(DrawnInputs.described, values=value) for identity, value in described}
+
+
 def operator_inputs(
     operator: OperatorTuple, device: str, data: InputData = NORMAL_DATA
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return arguments for an operator tuple with valid indices; a CannotMeasureError if one cannot be made again."""
     patterned = zip(patterned_inputs(operator), data.patterns, strict=False)
-    kinds = Kinds(
-        floating={spec.identity: data.kind(index) for index, spec in enumerate(operator.floating_inputs)},
-        bounds=dict(integer_bounds(operator)),
-        box_sides=dict(box_sides(operator)),
-        group_ends=dict(group_ends(operator)),
-        group_starts=dict(group_starts(operator)),
-        described=dict(described_values(operator)),
-        patterns={one.spec.identity: (one, pattern) for one, pattern in patterned if pattern is not USUAL[one.role]},
-    )
-    inputs = DrawnInputs(device, kinds=kinds)
-    args = inputs.values(operator.inputs)
+    # Of several roles of one tensor, the last is drawn.
+    roles: dict[int, Draw] = {}
+    roles |= {identity: partial(DrawnInputs.usual, bound=bound) for identity, bound in integer_bounds(operator)}
+    for index, spec in enumerate(operator.floating_inputs):
+        roles[spec.identity] = partial(DrawnInputs.usual, values=data.kind(index))
+    roles |= _described(described_values(operator))
+    for first, ends in ((1, group_ends), (0, group_starts)):
+        roles |= {identity: partial(DrawnInputs.groups, first=first, end=end) for identity, end in ends(operator)}
+    roles |= {identity: partial(DrawnInputs.boxes, side=side) for identity, side in box_sides(operator)}
+    for one, pattern in patterned:
+        if pattern is not USUAL[one.role]:
+            roles[one.spec.identity] = partial(DrawnInputs.patterned, given=one, pattern=pattern)
+    args, keywords = DrawnInputs(device, roles=roles).arguments(operator)
     if operator.short_name in INDEX_FUNCTIONS and isinstance(args[1], list):
         args = (args[0], tuple(args[1]), *args[2:])
     place = dict(operator.parameters).get(REQUIRES_GRAD)
     if isinstance(place, int):
         cast(torch.Tensor, args[place]).requires_grad_()
-    return args, {name: inputs.value(value) for name, value in operator.keyword_inputs}
+    return args, keywords
 
 
 def model_inputs(
     model: OperatorTuple, device: str, values: Mapping[int, PlainValue]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return arguments of a whole model, drawn on the CPU for equal work; ``values`` are more, by identities."""
-    kinds = Kinds(described={**values, **values_of(model)})
-    inputs = DrawnInputs(device, seed_of(model), drawn_on="cpu", kinds=kinds)
-    return inputs.values(model.inputs), {name: inputs.value(value) for name, value in model.keyword_inputs}
+    roles = _described({**values, **values_of(model)}.items())
+    return DrawnInputs(device, seed_of(model), "cpu", roles).arguments(model)
 
 
 def input_statistics(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[InputStatistics, ...]:

@@ -1,15 +1,12 @@
 """Marks at the ends of each layer's forward and backward in one iteration of a user's loop.
 
-A mark is a moment by the clock of the device that runs the loop: made without waiting, read when it is over. Each mark
-ends a span of one owner and begins that of the next: a module's forward, its backward, or none. A module owns what it
-does itself, without the modules inside it. So the spans of an iteration add up to its length.
+Each mark ends a span of one owner and begins that of the next: a module's forward, its backward, or none. A module owns
+what it does itself, without the modules inside it.
 
 A node of autograd belongs to the module in whose forward it was made, by its sequence number: the numbers at each
-change of owner are noted. So it does not matter which outputs a module shows, or which of them a loss uses. As a
-backward begins, nodes at which the owner may change get a hook. That changes no tensor, so that operations in place
-keep working, which they do not with the hooks of modules. Modules that run again in a backward, as checkpoints do,
-count as backward. Each thread has its own numbers, and a node does not show its thread: a number of several threads, or
-of a time before the iteration, is of an unknown layer.
+change of owner are noted (``docs/layers_of_a_loop.md``). As a backward begins, nodes at which the owner may change get
+a hook. Each thread has its own numbers, and a node does not show its thread: a number of several threads, or of a time
+before the iteration, is of an unknown layer.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
@@ -100,12 +98,10 @@ def stopwatch_of(device: str) -> HostStopwatch:
 # torch has no public names for it and for the backward; its profiler and its checkpoints use these.
 _next_sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 
-NO_BACKWARD = -1
-
 
 def in_backward() -> bool:
     """Return whether this thread runs a backward."""
-    return bool(torch._C._current_graph_task_id() != NO_BACKWARD)
+    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def refuse_unobservable(model: nn.Module) -> None:
@@ -130,7 +126,7 @@ class LayerMarks:
         named = dict(model.named_modules())
         self.paths = tuple(named)
         self.classes = tuple(type(module).__name__ for module in named.values())
-        self._calls_of_tuples: dict[int, dict[OperatorTuple, int]] = {}
+        self._calls_of_tuples: dict[int, Counter[OperatorTuple]] = {}
         self._undescribed: set[int] = set()
         self.autocasts: set[tuple[torch.dtype | None, ...]] = set()
         self._stopwatch = stopwatch
@@ -150,7 +146,7 @@ class LayerMarks:
         return self._iteration is not None
 
     @property
-    def calls_of_tuples(self) -> dict[int, dict[OperatorTuple, int]]:
+    def calls_of_tuples(self) -> Mapping[int, Mapping[OperatorTuple, int]]:
         """By module, the calls of operator tuples in the described iteration, if tuples describe all of them.
 
         Modules that called others are left out, as composites may do in training: their tuples contain these calls.
@@ -227,8 +223,7 @@ class LayerMarks:
             self._undescribed.add(index)
             return
         self.autocasts.add(autocast_dtypes())
-        calls = self._calls_of_tuples.setdefault(index, {})
-        calls[described] = calls.get(described, 0) + 1
+        self._calls_of_tuples.setdefault(index, Counter())[described] += 1
 
 
 class MarkedIteration:

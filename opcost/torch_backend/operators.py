@@ -243,7 +243,7 @@ def function_tuple(
     of operations that are registered from Python: the code decides what they do.
     """
     name = function_name(function)
-    args, kwargs = with_numbers(name, _with_index(name, tuple(map(unpacked, args))), kwargs)
+    args, kwargs = with_numbers(name, tuple(map(unpacked, args)), kwargs)
     identities: dict[int, int] = {}
     defaults = function_defaults(function)
     given = {
@@ -280,25 +280,14 @@ def _folding_weight(function: str, args: tuple[Any, ...]) -> Iterator[tuple[str,
             yield REQUIRES_GRAD, place
 
 
-def _with_index(function: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return arguments with a list as index in a tuple: ``x[[0, 2]]`` is ``x[[0, 2],]``, and not ``x[0, 2]``."""
-    if function.rpartition(".")[2] not in INDEX_FUNCTIONS or len(args) <= 1 or not isinstance(args[1], list):
-        return args
-    first, index, *others = args
-    is_of_numbers = all(isinstance(item, (bool, int, numpy.generic)) for item in index)
-    # torch takes a list of up to 31 elements that holds more than numbers as a tuple (``treatSequenceAsTuple`` in
-    # ``torch/csrc/autograd/python_variable_indexing.cpp``).
-    is_tuple = len(index) <= 31 and not is_of_numbers
-    return args if is_tuple else (first, (index,), *others)
-
-
 def with_numbers(
     function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Return the arguments of a function with a number in place of each size that is given as a tensor.
 
     Sizes are the arguments of functions that create tensors, and those in a list with numbers or named as sizes. The
-    lengths of packed sequences are a tensor with its values.
+    lengths of packed sequences are a tensor with its values. A list as index is in a tuple: ``x[[0, 2]]`` is
+    ``x[[0, 2],]``, and not ``x[0, 2]``.
     """
     short_name = function.rpartition(".")[2]
     if short_name in OF_LENGTHS:
@@ -309,6 +298,13 @@ def with_numbers(
         ]
         return (*args[:1], *(lengths or args[1:2]), *args[2:]), kwargs
     if short_name in INDEX_FUNCTIONS:
+        index = args[1] if len(args) > 1 else None
+        # torch takes a list of up to 31 elements that holds more than numbers as a tuple (``treatSequenceAsTuple`` in
+        # ``torch/csrc/autograd/python_variable_indexing.cpp``).
+        if isinstance(index, list) and (
+            len(index) > 31 or all(isinstance(item, (bool, int, numpy.generic)) for item in index)
+        ):
+            args = (args[0], (index,), *args[2:])
         return args, kwargs
     is_factory = function in FACTORIES and function not in OF_TENSORS
     numbers = {key: _number(value, is_factory or key in ("size", "output_size")) for key, value in kwargs.items()}
@@ -350,7 +346,7 @@ def find_function(name: str) -> Callable[..., Any]:
     is_listed = name in FACTORIES | UNLISTED or (
         callable(found) and resolve_name(found) is not None and found not in get_ignored_functions()
     )
-    is_admitted = takes_tensor(found) if is_operation(found) else is_listed
+    is_admitted = takes_tensor(found) if _overloads(found) else is_listed
     if not is_admitted or function_name(found) != name:
         is_foreign = path[:1] == ["ops"] and {*path[1:2]}.isdisjoint({*OPERATION_NAMESPACES, *NAMESPACES_OF_TORCH})
         remedy = ", and none with tensors and numbers alone is registered by torch.library here" if is_foreign else ""
@@ -364,11 +360,6 @@ def function_of(operation: Any) -> Any:
     name = packet.__name__
     is_factory = f"torch.{name}" in FACTORIES and operation.namespace == "aten"
     return getattr(torch, name) if is_factory else packet
-
-
-def is_operation(function: Any) -> bool:
-    """Return whether a function is a registered operation, such as ``torch.ops.aten.add``."""
-    return isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket))
 
 
 def takes_tensor(function: Any) -> bool:
@@ -389,6 +380,7 @@ def takes_tensor(function: Any) -> bool:
 
 
 def _overloads(function: Any) -> list[Any]:
+    """Return those of a registered operation, such as ``torch.ops.aten.add``; none of another function."""
     if isinstance(function, torch._ops.OpOverloadPacket):
         return [getattr(function, overload) for overload in function.overloads()]
     return [function] if isinstance(function, torch._ops.OpOverload) else []
@@ -489,7 +481,7 @@ def function_name(function: Callable[..., Any]) -> str:
     """
     if isinstance(function, torch._ops.OpOverload) and is_custom(function):
         return f"torch.ops.{function}".removesuffix(".default")
-    if is_operation(function):
+    if _overloads(function):
         return f"torch.ops.{function}"
     listed: str | None = resolve_name(function)
     if listed is not None:

@@ -1,9 +1,6 @@
 """Repeated calls of an operator: values that do not drift, a defined state of the device's cache, other memory.
 
 In a loop on one tensor, Hardswish passes through denormals to zeros in 160 rounds, and ``x += y`` grows to infinity.
-
-Warm: the cache holds everything that the previous call used. Cold: it holds the inputs but not the weights, because in
-a model all other layers ran in between.
 """
 
 from __future__ import annotations
@@ -119,7 +116,10 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Ca
         call()
     if not observer.writing:
         return Calls(call)
-    if all(map(_settles, observer.writing)) and not observer.reads_what_is_written():
+    written = {storage_of(operation.args[0]) for operation in observer.writing}
+    # An input that is written may be read in its own place only.
+    read = tensors_of([(one.args[int(one in observer.writing) :], one.kwargs) for one in observer.operations])
+    if all(map(_settles, observer.writing)) and written.isdisjoint(map(storage_of, read)):
         return Calls(call, flags=MODIFIES, notes=AS_IT_IS)
     if len(observer.operations) == 1:
         (operation,) = observer.operations
@@ -219,12 +219,6 @@ class _Observer(ObservingMode):
         self.operations: list[Operation] = []
         self.writing: list[Operation] = []
         self._storages = {storage_of(tensor) for tensor in inputs}
-
-    def reads_what_is_written(self) -> bool:
-        """Return whether an input that is written is read, other than in its own place."""
-        written = {storage_of(operation.args[0]) for operation in self.writing}
-        read = tensors_of([(one.args[int(one in self.writing) :], one.kwargs) for one in self.operations])
-        return any(storage_of(tensor) in written for tensor in read)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -237,8 +237,16 @@ def operator_call(
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """Return an operator with fresh weights and arguments; a CannotMeasureError if it cannot be built here."""
     function, (args, kwargs) = build_operator(operator, device), operator_inputs(operator, device, data)
-    if data.weight_zeros_ratio:
-        set_zeros(function, args, data.weight_zeros_ratio)
+    weights = matrices_of(function, args) if data.weight_zeros_ratio else []
+    if data.weight_zeros_ratio and not weights:
+        raise CannotMeasureError("the operator has no weights that can be set to zero")
+    for weight in weights:
+        if not weight.is_meta:
+            # The same ones each time.
+            generator = torch.Generator(weight.device).manual_seed(DEFAULT_SEED)
+            chances = torch.rand(weight.shape, device=weight.device, generator=generator)
+            with torch.no_grad():
+                weight.masked_fill_(chances < data.weight_zeros_ratio, 0.0)
     return function, args, kwargs
 
 
@@ -298,19 +306,6 @@ def matrices_of(function: Callable[..., object], args: Sequence[object]) -> list
     else:
         found = Layer(function, tuple(args), {}).weights
     return [weight for weight in found if weight.dim() >= 2]
-
-
-def set_zeros(function: Callable[..., object], args: Sequence[object], zeros_ratio: float) -> None:
-    """Set a random share of weights to zero in place, the same each time; a CannotMeasureError without weights."""
-    weights = matrices_of(function, args)
-    if not weights:
-        raise CannotMeasureError("the operator has no weights that can be set to zero")
-    for weight in weights:
-        if not weight.is_meta:
-            generator = torch.Generator(weight.device).manual_seed(DEFAULT_SEED)
-            chances = torch.rand(weight.shape, device=weight.device, generator=generator)
-            with torch.no_grad():
-                weight.masked_fill_(chances < zeros_ratio, 0.0)
 
 
 # Between calls and between measurements: pauses for duty cycles, and a background load that keeps temperature and
