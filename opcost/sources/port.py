@@ -43,11 +43,8 @@ class ConfiguredModel(Protocol):
 class PublishedFacts:
     """Published facts with default weights, None without; ``multiply_adds`` are of one sample, in steps of 10⁶."""
 
-    multiply_adds: float | None
-    parameters: int | None
-
-
-NOTHING_PUBLISHED = PublishedFacts(None, None)
+    multiply_adds: float | None = None
+    parameters: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class ListedModel:
     task: str
     input_size: tuple[int, ...]
     is_data_dependent: bool
-    published: PublishedFacts = NOTHING_PUBLISHED
+    published: PublishedFacts = PublishedFacts()
     is_foreign: bool = False
 
 

@@ -71,15 +71,13 @@ def capture(
 ) -> OperatorCounts:
     """Run a model once in inference mode and count every call of its operators; ``run_first`` comes before.
 
-    Operators are torch's and torchvision's leaf modules (no children), ``COMPOSITES`` and the further ``composites`` by
-    class name, and every function that is called outside them and computes something; functions that only make views or
-    allocate memory are omitted. Where functions cannot be seen (scripted modules, other threads, higher-order
-    operators, the parts of jagged tensors), and inside ``torch.func.vmap``, which shows them a single sample, they are
-    torch's operations instead. Operations inside an operator are not counted again. The capture does not change the
-    operations that run: operators see no hook and no function mode, either of which disables attention's native path.
-    ``record`` is called with each operation that ran, in order. ``name`` is that of the model in warnings. Raises
-    DescriptionError: a call could not be described, which is a bug. CannotBuildError: the model switches autocast on or
-    off, which no tuple describes.
+    Operators are torch's and torchvision's leaf modules, ``COMPOSITES`` and the further ``composites`` by class name,
+    and every function that is called outside them and computes something (``docs/method.md``). Where functions cannot
+    be seen (scripted modules, other threads, higher-order operators, the parts of jagged tensors), and inside
+    ``torch.func.vmap``, which shows them a single sample, they are torch's operations instead. Operators see no hook
+    and no function mode, either of which disables attention's native path. ``record`` is called with each operation
+    that ran, in order. ``name`` is that of the model in warnings. Raises DescriptionError: a call could not be
+    described, which is a bug. CannotBuildError: the model switches autocast on or off, which no tuple describes.
     """
     name, logger = name or model_tuple.short_name, logging.getLogger(__name__)
     ready, recorder = carrying(ready, partial(_recorded, composites=composites))

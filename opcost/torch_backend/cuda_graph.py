@@ -342,10 +342,14 @@ def captured_in_pieces(call: Call, recorder: GraphRecorder) -> Pieces:
         operations.append((operation.function, waits))
         return result
 
-    with _DeviceMode(recorder.device_type, surveyed):
+    def on_device(run: Callable[[Operation], Any]) -> ObservingMode:
+        is_seen = partial(may_launch_on, recorder.device_type)
+        return ObservingMode(lambda operation: run(operation) if is_seen(operation) else operation.run())
+
+    with on_device(surveyed):
         recorder.run_without_waiting(call)
     capture = _Capture(recorder, operations)
-    with _DeviceMode(recorder.device_type, capture.observed):
+    with on_device(capture.observed):
         call()
     capture.end()
     return Pieces(tuple(capture.steps), len(capture.steps) - len(capture.waits), len(capture.waits))
@@ -368,19 +372,6 @@ class _Wait:
         if self.is_modified:
             for kept, value in zip(tensors_of(self.output), tensors_of(output), strict=True):
                 kept.copy_(value)
-
-
-class _DeviceMode(ObservingMode):
-    """Runs the operations that may launch work on a device by a function."""
-
-    def __init__(self, device_type: str, run: Callable[[Operation], Any]) -> None:
-        super().__init__()
-        self._device_type = device_type
-        self._run = run
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        operation = Operation(func, args, kwargs or {})
-        return self._run(operation) if may_launch_on(self._device_type, operation) else operation.run()
 
 
 class _Capture:

@@ -201,37 +201,39 @@ def elsewhere(operation: Operation) -> Calls:
 
 
 class ObservingMode(TorchDispatchMode):
-    """A mode that sees operations, for which torch need not import its compiler: that takes seconds."""
+    """Runs operations by a function. For it torch need not import its compiler: that takes seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: Callable[[Operation], Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._run = run
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._run(Operation(func, args, kwargs or {}))
 
 
 class _Observer(ObservingMode):
     """Records the operations that compute, and skips those that write into an input, which it notes."""
 
     def __init__(self, inputs: Iterable[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__(self._observed)
         self.operations: list[Operation] = []
         self.writing: list[Operation] = []
         self._storages = {storage_of(tensor) for tensor in inputs}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if is_composite(func, args):
+    def _observed(self, one: Operation) -> Any:
+        if is_composite(one.function, one.args):
             with autocast_as_called(), self:
-                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
-        operation = Operation(func, args, kwargs)
-        if not is_free(func):
-            self.operations.append(operation)
-            if operation.is_in_place and storage_of(args[0]) in self._storages:
-                self.writing.append(operation)
-                return args[0]
-        return func(*args, **kwargs)
+                return one.function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *one.args, **one.kwargs)
+        if not is_free(one.function):
+            self.operations.append(one)
+            if one.is_in_place and storage_of(one.args[0]) in self._storages:
+                self.writing.append(one)
+                return one.args[0]
+        return one.run()
 
 
 def storage_of(tensor: torch.Tensor) -> int:
