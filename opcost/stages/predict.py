@@ -149,7 +149,7 @@ def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress:
     config = known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish)
     numbers = numbers_of_rows(request.database.operator_measurements)
     conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
-    learned = trained_before(request, conditions, cache)
+    learned = trained_before(request, conditions, cache, request.folders.sound_configs())
     if learned is None:
         # Before the model is counted, which may take a minute.
         require_packages()
@@ -266,6 +266,8 @@ def predicted_models(
         return ()
     numbers = Counter(conditions_key(row.key) for row in data.operator_rows)
     known: dict[Conditions, Knowledge | None] = {}
+    # Reading them takes a second.
+    configs = request.folders.sound_configs()
     found: list[PredictedRun] = []
     for model in sorted(models, key=lambda one: one.config.name):
         fitting = [one for one in candidates if one.precision == model.config.precision]
@@ -273,7 +275,7 @@ def predicted_models(
             continue
         conditions = max(fitting, key=lambda one: numbers[one.key])
         if conditions not in known:
-            known[conditions] = trained_before(request, conditions, cache)
+            known[conditions] = trained_before(request, conditions, cache, configs)
         learned = known[conditions]
         if learned is not None and model.counts is not None:
             run = run_under(model.counts, data.evidence, conditions, learned)
@@ -343,7 +345,7 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     Raises UserError: there are too few rows, or a table is damaged. ModuleNotFoundError: a package is missing.
     """
     # Rows that are added during the training are not among what it learns.
-    name = _name(request, conditions)
+    name = _name(request, conditions, request.folders.sound_configs())
     found = kept_costs(name, folder)
     if found is None:
         require_packages()
@@ -353,9 +355,11 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     return found
 
 
-def trained_before(request: Request, conditions: Conditions, folder: Path) -> Knowledge | None:
-    """Return the learned costs that are kept for the present rows, None if there are none."""
-    return kept_costs(_name(request, conditions), folder)
+def trained_before(
+    request: Request, conditions: Conditions, folder: Path, configs: Iterable[ModelConfig]
+) -> Knowledge | None:
+    """Return the learned costs that are kept for the present rows and models, None if there are none."""
+    return kept_costs(_name(request, conditions, configs), folder)
 
 
 def kept_costs(name: str, folder: Path) -> Knowledge | None:
@@ -403,8 +407,8 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Know
     return Knowledge(learned, known.sum_errors)
 
 
-def _name(request: Request, conditions: Conditions) -> str:
-    models = {model_tuple(config).key for config in request.folders.sound_configs()}
+def _name(request: Request, conditions: Conditions, configs: Iterable[ModelConfig]) -> str:
+    models = {model_tuple(config).key for config in configs}
     return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"
 
 
