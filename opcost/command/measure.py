@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from opcost.command.options import USUAL_RELATIVE_ERROR
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
-from opcost.measuring.setting import Setting
 from opcost.operators.counts import CAPTURED
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
@@ -90,8 +89,7 @@ def measure(arguments: Namespace) -> int:
     from opcost.reporting.measurement_tables import print_operator_measurements, print_units
     from opcost.stages.measure_operators import measure_operators, measure_units
 
-    setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
-    request = RunRequest.from_arguments(arguments, setting)
+    request = RunRequest.from_arguments(arguments)
     opener, progress, table = bench_opener(request), progress_on_stderr(), request.database.operator_measurements
     protocols = _protocols(arguments.seconds, arguments.relative_error, arguments.input_data)
     if arguments.whole:
@@ -110,7 +108,7 @@ def measure_models(arguments: Namespace) -> int:
     from opcost.reporting.measurement_tables import print_full_models
     from opcost.stages.measure_operators import measure_full_models
 
-    request = RunRequest.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
+    request = RunRequest.from_arguments(arguments)
     protocol = _protocols(arguments.seconds, arguments.relative_error).wholes
     reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr())
     print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
@@ -142,7 +140,7 @@ def profile(arguments: Namespace) -> int:
     from opcost.stages.make_configs import scratch_folder
     from opcost.stages.profile import profile as profile_models
 
-    request = RunRequest.from_arguments(arguments, Setting(execution=arguments.execution))
+    request = RunRequest.from_arguments(arguments)
     measuring, model = _measuring(request, arguments), WantedModel.from_arguments(arguments)
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     wanted = [replace(model, input_size=size) for size in sizes or [()]]
@@ -196,8 +194,7 @@ def sweep(arguments: Namespace) -> int:
         # Before anything is measured.
         for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
             check_writable(folder)
-    progress, setting = progress_on_stderr(), Setting(execution=arguments.execution, meter=arguments.meter)
-    request = RunRequest.from_arguments(arguments, setting)
+    progress, request = progress_on_stderr(), RunRequest.from_arguments(arguments)
     axis = arguments.size or arguments.tokens or arguments.batch
     swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
     measured = _measured(request, swept, arguments, progress)

@@ -114,7 +114,7 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
 def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
     """Add options to a parser. Options that are not among them have their defaults."""
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
-    parser.set_defaults(names=[], device=None)
+    parser.set_defaults(names=[], device=None, execution=None, cache=WARM, meter=AUTO)
     for option in options:
         option.add_to(parser)
 

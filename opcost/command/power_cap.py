@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
-from opcost.measuring.setting import Setting
 from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
 from opcost.meters.energy import gpu_named
 from opcost.meters.gpus import open_limit
@@ -48,7 +47,7 @@ def power_cap(arguments: Namespace) -> int:
     is_command = "--" in sys.argv
     if not arguments.work or (not is_command and len(arguments.work) > 1):
         raise UserError("power-cap: name one model, or a command after --, as in: power-cap -- python train.py")
-    request = RunRequest.from_arguments(arguments, Setting(execution=arguments.execution, meter=arguments.meter))
+    request = RunRequest.from_arguments(arguments)
     if request.is_product and (is_command or not arguments.dry_run):
         raise UserError(f"--device {request.device}: not a GPU here; use cuda or cuda:N, or --dry-run with a model")
     if arguments.dry_run:

@@ -57,8 +57,6 @@ RAPL_INTERVAL_S = 1.0
 
 RAPL_BEFORE_S = 2 * RAPL_INTERVAL_S
 
-NONE_THERE = "none; leave devices out to get times alone"
-
 _NAME = re.compile(rf"{CPU}|{MEMORY}|cuda:(0|[1-9][0-9]*)", re.ASCII)
 
 
@@ -279,7 +277,7 @@ def open_sources(names: Sequence[str] | None) -> list[EnergySource]:
         if unknown is not None:
             of_cpu = no_cpu or f"this CPU has no counter of {unknown}"
             reason = of_cpu if unknown in (CPU, MEMORY) else str(no_gpu or "unknown name")
-            metered = ", ".join([*gpus, *there]) or NONE_THERE
+            metered = ", ".join([*gpus, *there]) or "none; leave devices out to get times alone"
             raise NoDeviceError(f"EnergyMeter: no device {unknown}: {reason}", f"devices with a meter: {metered}")
         return [there[name] if name in there else GpuEnergy(name, gpus[name]) for name in wanted]
     log = logging.getLogger(__name__)

@@ -44,7 +44,6 @@ POLL_INTERVAL_S = 0.01
 INTERVAL_S = 0.02
 """Of the log: a fifth of the update period of 0.1 s (H200), so that no value is missed at little cost."""
 
-START_DEADLINE_S = 30.0
 TAIL_BYTES = 4096
 """About 40 rows, including the row before a measurement; also the size of a block-buffered nvidia-smi's buffer."""
 
@@ -85,7 +84,6 @@ if os.getppid() != int(sys.argv[1]):
 os.execv(sys.argv[2], sys.argv[2:])
 """
 _REFUSED_FIELD = re.compile(r'Field "([^"]*)" is not a valid field')
-_LONGEST_QUOTE = 200
 
 
 def gpu_facts(uuid_or_index: str, deadline_s: float = COMMAND_DEADLINE_S) -> DeviceFacts:
@@ -143,7 +141,7 @@ def _refusal(uuid_or_index: str, output: str) -> GpuError:
 
 def _quote(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1][:_LONGEST_QUOTE] if lines else "nothing"
+    return lines[-1][:200] if lines else "nothing"
 
 
 def start_process(arguments: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
@@ -195,7 +193,7 @@ class NvidiaSmiLogger:
         gpu: str,
         logs_directory: Path,
         interval_s: float = INTERVAL_S,
-        start_deadline_s: float = START_DEADLINE_S,
+        start_deadline_s: float = COMMAND_DEADLINE_S,
     ) -> None:
         self.logs_directory = logs_directory
         self.header = ""

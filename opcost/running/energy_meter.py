@@ -33,8 +33,6 @@ Returned = TypeVar("Returned")
 SETTLED_AFTER_S = 60.0
 """Age from which windows are settled without a look at their results, so that their readings need not be kept."""
 
-LONGEST_REPETITION_S = 60.0
-
 FIRST_S = 0.25
 """Length of the first window of a repetition: a dozen samples of 20 ms."""
 
@@ -269,7 +267,7 @@ class EnergyMeter:
         self,
         function: Callable[[], object],
         relative_error: float = 0.02,
-        longest_s: float = LONGEST_REPETITION_S,
+        longest_s: float = 60.0,
         label: str | None = None,
     ) -> WindowResult:
         """Run code again and again until its energy is known within a relative error (95 % interval).

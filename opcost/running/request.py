@@ -89,8 +89,9 @@ class RunRequest(Request):
     allow_code: bool = False
 
     @staticmethod
-    def from_arguments(arguments: Namespace, setting: Setting = USUAL) -> RunRequest:
+    def from_arguments(arguments: Namespace) -> RunRequest:
         own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code")}
+        setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
         return RunRequest(**vars(Request.from_arguments(arguments)), **own, setting=setting)
 
     def setting_of(self, config: ModelConfig) -> Setting:
