@@ -1,7 +1,4 @@
-"""Types of options: each checks the text of a command line and turns it into a value, or raises ``ArgumentTypeError``.
-
-Standard library only, so that ``--help`` answers at once and before anything is installed.
-"""
+"""Types of options: each turns a text into a value or raises ``ArgumentTypeError``. Standard library only."""
 
 from __future__ import annotations
 

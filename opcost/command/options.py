@@ -1,7 +1,4 @@
-"""The options of all scripts and of ``opcost``.
-
-Standard library only, so that ``--help`` answers at once and before anything is installed.
-"""
+"""The options of all scripts and of ``opcost``. Standard library only, so that ``--help`` answers at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """The frame of each script: exit statuses, errors in one line, interrupts, and the log of a run.
 
-Messages go to stderr, and to a file beside the tables that the run writes.
-
-Standard library only, so that ``--help`` answers at once and before anything is installed.
+Messages go to stderr, and to a file beside the tables that the run writes. Standard library only, for ``--help``.
 """
 
 from __future__ import annotations
@@ -331,22 +329,18 @@ class _OnStderr(logging.Handler):
 class _File(logging.FileHandler):
     def __init__(self, path: Path) -> None:
         super().__init__(path, mode="x", encoding="utf-8", errors="backslashreplace")
-        self.setFormatter(_Formatter())
+        form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+        form.converter = time.gmtime
+        self.setFormatter(form)
+        self._names = Names.here()
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._names.hidden_in(printable(super().format(record), kept=NEW_LINE))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name for it)
         # If the disk is full, a lost row ends a run, a lost line of the log does not.
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
-
-
-class _Formatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
-        self.converter = time.gmtime
-        self._names = Names.here()
-
-    def format(self, record: logging.LogRecord) -> str:
-        return self._names.hidden_in(printable(super().format(record), kept=NEW_LINE))
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,10 @@ class GpuVendor:
         raise NotImplementedError
 
     def facts(self, uuid_or_index: str) -> DeviceFacts:
-        """Return the properties of a GPU. Raises GpuError: nothing answers, or knows it."""
         with closing(self.open(uuid_or_index)) as gpu:
             return gpu.facts()
 
     def uuid_named(self, uuid_or_index: str) -> str:
-        """Return the UUID of a GPU that a user names. Raises GpuError: there is none."""
         return str(self.facts(uuid_or_index).uuid)
 
     def check_visible(self, environment: Mapping[str, str]) -> None:

@@ -138,15 +138,8 @@ class PowerSummary:
 
     @property
     def figures(self) -> dict[str, float | None]:
-        return {
-            "rows": self.rows,
-            "value_changes": self.value_changes,
-            "duration_s": self.duration_s,
-            "mean_power_w": self.mean_power_w,
-            "minimum_power_w": self.minimum_power_w,
-            "maximum_power_w": self.maximum_power_w,
-            "energy_j": self.energy_j,
-        }
+        powers = "mean_power_w", "minimum_power_w", "maximum_power_w"
+        return {name: getattr(self, name) for name in ("rows", "value_changes", "duration_s", *powers, "energy_j")}
 
     def __str__(self) -> str:
         mean = "unknown" if self.mean_power_w is None else watts(self.mean_power_w)

@@ -90,7 +90,6 @@ class Workloads:
 
     @contextmanager
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
-        """Build a workload while the background load runs; pause the load until the end of the context."""
         with precision(setting.precision):
             eager = self._eager(case, setting)
             if self.background is not None:
@@ -314,10 +313,7 @@ class HeldWorkload:
             self.apparatus.rest.begin()
 
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
-        """Return the kernels of one eager run of a model, in descending order of their time; none on a CPU.
-
-        A model that is held is released before: both may not fit. Raises CannotMeasureError: it cannot be built here.
-        """
+        # Both may not fit.
         self.release()
         if not self.apparatus.is_gpu:
             return ()

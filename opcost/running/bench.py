@@ -76,7 +76,10 @@ class HoldingBench(Bench, Protocol):
         """Measure the model that is held; its raw power log gets a name."""
 
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
-        """Return the kernels of one eager run of a model; none on a CPU. A model that is held is released before."""
+        """Return the kernels of one eager run of a model, those that take most time first; none on a CPU.
+
+        A model that is held is released before.
+        """
 
 
 OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
@@ -114,14 +117,12 @@ def new_log_name(key: str) -> str:
     return f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
 
 
-def measured_rows(
-    bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol, circumstances: Circumstances
-) -> list[MeasurementRow]:
+def measured_rows(bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol) -> list[MeasurementRow]:
     """Measure an operator or a model on a bench and return its row, then those of further phases.
 
     The first has the time that all took. Raises CannotMeasureError: it cannot be measured.
     """
-    conditions = bench.conditions(setting)
+    conditions, circumstances = bench.conditions(setting), bench.circumstances(protocol)
     log_name, spent = new_log_name(measurement_key(case, conditions)), SpentTime(bench)
     try:
         with spent:

@@ -71,8 +71,8 @@ class DriftCheck:
         self.case = bench.drift_case
         is_short = protocol.relative_error is not None
         self._protocol = replace(protocol, loop_s=LOOP_S, relative_error=None) if is_short else protocol
-        # Now, since a bench whose process ends with its first operator answers no more.
-        self._circumstances = bench.circumstances(self._protocol)
+        # Now, since a bench whose process ends with its first operator answers only what it was asked before.
+        bench.circumstances(self._protocol)
         self._table = table
         self._rows: list[MeasurementRow] = []
         self._last_setting = USUAL
@@ -122,7 +122,7 @@ class DriftCheck:
             return
         self._table.prepare()
         try:
-            row, *_ = measured_rows(self._bench, self.case, setting, self._protocol, self._circumstances)
+            row, *_ = measured_rows(self._bench, self.case, setting, self._protocol)
         except CannotMeasureError as error:
             logging.getLogger(__name__).warning("no drift check: %s", error)
             self.case = None
@@ -254,7 +254,7 @@ class Campaign:
     def _measure(self, item: PlanItem, model: str, progress: Progress) -> bool:
         progress.begin(_name(item, model))
         try:
-            rows = measured_rows(self._bench, item.case, item.setting, self.plan.protocol, self._circumstances)
+            rows = measured_rows(self._bench, item.case, item.setting, self.plan.protocol)
         except CannotMeasureError as error:
             self._fail(item, str(error))
             progress.fail(str(error))

@@ -172,14 +172,13 @@ def counted(
     configs: Sequence[ModelConfig],
     kind: CountsFile,
     shipped: Mapping[str, OperatorCounts] = MappingProxyType({}),
-    is_strict: bool = True,
+    reasons: dict[str, str] | None = None,
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with their counts: ``shipped`` ones replace a pickle, see ``CountsFile.read``.
 
     Of the models that a glob matches, those with missing or wrong counts are left out with a warning; if none is named,
     those with wrong counts. If none is left because those with counts are done, a warning says so. A model that is
-    named must have counts; if not ``is_strict``, it is left out without a warning, for the caller to report
-    (``no_counts_reason``), unless no model is left.
+    named must have counts; with ``reasons`` it is left out, and these get why by its name, unless no model is left.
 
     Raises UserError: with one line for each model whose counts are missing or wrong.
     """
@@ -196,8 +195,9 @@ def counted(
                 found.append((config, shipped.get(config.name) or kind.read(config)))
             except UserError as error:
                 mistakes.append((config, error))
-    if found and not is_strict:
-        mistakes = [(config, error) for config, error in mistakes if not request.is_named(config)]
+    if found and reasons is not None:
+        reasons |= {config.name: str(error) for config, error in mistakes if request.is_named(config)}
+        mistakes = [(config, error) for config, error in mistakes if config.name not in reasons]
     leave_out(request, mistakes, is_error=not found)
     # Without a name, the command leaves users' code out.
     of_users = [config.code is not None for config in missing]

@@ -68,10 +68,10 @@ def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:
 
 
 def counted_or_shipped(
-    request: Request, configs: Sequence[ModelConfig], is_strict: bool = True
+    request: Request, configs: Sequence[ModelConfig], reasons: dict[str, str] | None = None
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with the counts of block 0, else with shipped ones, see ``counted`` for all else."""
-    return counted(request, configs, COUNTS, shipped_counts(request.database, configs), is_strict)
+    return counted(request, configs, COUNTS, shipped_counts(request.database, configs), reasons)
 
 
 def ship_counts(database: Database, configs: Collection[ModelConfig]) -> None:

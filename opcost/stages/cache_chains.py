@@ -200,9 +200,8 @@ class ChainBench:
 
     def _row(self, operator: OperatorTuple) -> MeasurementRow | str:
         """Return the row of an operator, or why it is refused."""
-        circumstances = self._bench.circumstances(self._protocol)
         try:
-            row, *_ = measured_rows(self._bench, Case(operator), self._setting, self._protocol, circumstances)
+            row, *_ = measured_rows(self._bench, Case(operator), self._setting, self._protocol)
         except CannotMeasureError as error:
             return f"{operator.operator}: {error}"
         measured = row.measurement

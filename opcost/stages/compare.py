@@ -34,7 +34,6 @@ from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, counted_or_shipped, counts_in, identity_of, with_newer_pickles
 from opcost.stages.wanted_model import Proposals
 from opcost.storage.configs import ModelConfig, chosen_by, model_tuple, under
-from opcost.storage.model_counts import COUNTS, no_counts_reason
 from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_operators
 
 EVERY_SET: Mapping[str, Conditions] = MappingProxyType({})
@@ -79,7 +78,8 @@ def find_comparisons(
     conditions of wholes to compare, by the model's name.
     """
     configs = request.models() if request.names else request.folders.readable()
-    models, whitelist = counted_or_shipped(request, configs, is_strict=False), request.whitelist()
+    reasons: dict[str, str] = {}
+    models, whitelist = counted_or_shipped(request, configs, reasons), request.whitelist()
     selections = [(config, select(counts, whitelist)) for config, counts in models]
     database, device = request.database, request.device
     database.must_exist()
@@ -103,10 +103,7 @@ def find_comparisons(
             errors = kernel_errors(kernels, key, one.conditions)
             results.append(replace(one, name=config.name, input_size=config.shape, units=config.units, kernels=errors))
         found.append(_report(config, results, f" on {device}" if device else ""))
-    names = {report.name for report in found}
-    for config in configs:
-        if config.name not in names and request.is_named(config):
-            found.append(replace(_report(config, ()), reason=no_counts_reason(config, COUNTS)))
+    found += [replace(_report(one, ()), reason=reasons[one.name]) for one in configs if one.name in reasons]
     return sorted(found, key=lambda report: report.name)
 
 

@@ -63,15 +63,6 @@ def is_counted(config: ModelConfig) -> bool:
     return COUNTS.path(config).exists()
 
 
-def no_counts_reason(config: ModelConfig, kind: CountsFile) -> str | None:
-    """Return why a model has no counts of this kind, with the remedy; None if it has."""
-    try:
-        kind.read(config)
-    except UserError as error:
-        return str(error)
-    return None
-
-
 def has_changed_code(config: ModelConfig, table: CsvTable[ModelOperatorRow]) -> bool:
     """Return whether a model was counted with other code of the user's. Raises UserError: the table is damaged."""
     if config.code is None:
