@@ -25,10 +25,10 @@ from opcost.storage.database import Database
 from opcost.storage.files import replace_file
 from opcost.torch_backend.alone import replay
 from opcost.torch_backend.cost_counter import OperationCost, is_free, operations_of, tensor_bytes, tensors_of, total
-from opcost.torch_backend.formulas import ASKED_FOR_FORM, INDEXING
+from opcost.torch_backend.formulas import ASKED_FOR_FORM, READ, WRITTEN
 from opcost.torch_backend.workload import REFUSED, one_line
 
-TOUCHED = INDEXING | ASKED_FOR_FORM.keys()
+TOUCHED = READ.keys() | WRITTEN.keys() | ASKED_FOR_FORM.keys()
 """Operations of which not all tensors count in full."""
 
 ON_GPU = "cuda"
