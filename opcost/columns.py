@@ -88,10 +88,9 @@ COLUMN_HEAD = ("column", "unit", "may be empty", "values", "meaning")
 class Column:
     """The meaning of a column and the values that it may have.
 
-    ``unit`` is needed if the name does not end with it. ``title`` is the column's heading on screen and in reports;
-    it is empty if no such table shows the column. ``name`` is the column's if it is not that of the field. ``read`` and
-    ``write`` convert a cell's text, if its type does not say how. ``absent`` is the cell of rows from before the column
-    existed, if it is not empty.
+    ``title`` is its heading on screen, if it is shown. ``unit`` and ``name`` are given where the field's name says
+    others, ``read`` and ``write`` where the type does not. ``absent`` is the cell of rows from before the column
+    existed.
     """
 
     meaning: str = ""
@@ -106,10 +105,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a dataclass: a column, or a dataclass with columns of its own. ``kind`` is its type without None.
-
-    ``attribute`` is the field's name in the dataclass.
-    """
+    """A field of a dataclass, whose name there is ``attribute``: a column, or a dataclass with columns of its own."""
 
     name: str
     kind: Any

@@ -45,8 +45,7 @@ class KeyRemedy:
 class CannotBuildError(CannotMeasureError):
     """The function that builds a model fails, or its model does what tuples cannot describe; it may be a user's.
 
-    Further lines of ``text`` are frames of the user's code. ``remedy`` ends the first line; None for the usual one.
-    ``key`` is that of the config with the mistake.
+    Further lines of ``text`` are frames of the user's code. ``remedy`` is None for the usual one.
     """
 
     def __init__(self, text: str, remedy: str | KeyRemedy | None = None, key: str | None = None) -> None:

@@ -19,7 +19,6 @@ BATCHES = 15
 """The number of batches of batch means; 10 to 30 are recommended (Schmeiser, Operations Research 30 (1982),
 556-568)."""
 
-
 LEAST_SERIES = 10
 """The fewest values from which an autoregressive model is estimated: one of order 2 has 6 degrees of freedom."""
 

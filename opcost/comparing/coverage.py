@@ -23,10 +23,7 @@ ROUNDING = 2e-6
 
 @dataclass(frozen=True)
 class CoveredCost:
-    """The cost of all calls of operators of one name in a model, in s and J; the energy is None if unknown.
-
-    ``measured_time_s`` is the measured part of the time, ``doubtful_time_s`` the part of that from flagged rows.
-    """
+    """The cost of operators of one name, None if unknown, its measured time, and the part of that from flagged rows."""
 
     time_s: float = 0.0
     energy_j: float | None = 0.0

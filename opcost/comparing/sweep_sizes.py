@@ -27,7 +27,6 @@ MAD_FACTOR = 1.4826
 """The standard deviation of a normal distribution over its median absolute deviation (Rousseeuw and Croux, Journal of
 the American Statistical Association 88 (1993), 1273-1283)."""
 
-
 MEDIANS = {
     **{name: f"iteration_times.{name}" for name in ("iteration_p5_s", "iteration_p50_s", "iteration_p95_s")},
     **{
@@ -126,10 +125,7 @@ class PieceKind(Enum):
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a curve from its first to its last point, both included, by their place.
-
-    ``coefficients`` are those of x^0, x^1, x^2. ``residual_ratio`` is the root mean square of relative residuals.
-    """
+    """A piece of a curve between two points, by their place, with the coefficients of x^0, x^1, x^2."""
 
     kind: PieceKind
     first: int
@@ -146,10 +142,9 @@ class Piece:
 
 
 def pieces_of(x: Sequence[float], y: Sequence[float]) -> tuple[Piece, ...]:
-    """Return the pieces of a curve in order; none for fewer than three points.
+    """Return the pieces of a curve in order; none for fewer than three points. ``x`` ascends and ``y`` is above 0.
 
-    ``x`` ascends and ``y`` is above 0, both of shape (n,). A constant piece can only be the first one: later, costs
-    grow with the input.
+    A constant piece can only be the first one: later, costs grow with the input.
     """
     xs, ys = np.array(x, dtype=float), np.array(y, dtype=float)
     count = len(xs)
@@ -196,11 +191,7 @@ def _fits(xs: FloatArray, ys: FloatArray, first: int, last: int) -> Iterator[Pie
 
 @dataclass(frozen=True)
 class BreakLine:
-    """A piece of a curve as a line of a table.
-
-    ``jump_ratio`` is of the break before it: the value above over the one that the former piece would have there, None
-    if that is below 0 or there is no break.
-    """
+    """A piece of a curve; ``jump_ratio`` is its begin over what the former piece would have there, None below 0."""
 
     quantity: str
     kind: str

@@ -68,8 +68,7 @@ class ProcessWatch(Observer):
 class WaitingPower:
     """Remembers the last sound measurement of a load that only waits, as a device does in the pauses of duty cycles.
 
-    The power of waiting is the same for all operators, so it is measured for one and used for those that follow within
-    a minute. Only the time of each one's pauses is measured.
+    Its power is the same for all operators, so it serves those that follow within a minute; pauses are timed for each.
     """
 
     def __init__(self) -> None:

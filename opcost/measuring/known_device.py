@@ -86,11 +86,7 @@ LONGER_READINGS = 2.0
 
 @dataclass(frozen=True)
 class KnownMeters:
-    """Results of the qualification of a device's meters.
-
-    ``found`` holds results by the meter's name. ``chosen`` is the short name of the only meter that energies may be
-    taken from, or ``AUTO`` for the best meter that has one.
-    """
+    """Qualities of meters by name; energies come from the meter ``chosen`` alone, a short name, unless ``AUTO``."""
 
     found: Mapping[str, MeterQuality] = field(default_factory=dict)
     chosen: str = AUTO
@@ -144,18 +140,12 @@ class Repeatability:
 
 GPU_REPEATABILITY = Repeatability(time_ratio=0.002, power_ratio=0.004)
 """With these values, 95 % intervals cover the difference of two runs for 95 % of times and 94 % of normalised energies
-without the error of the power temperature coefficient, which runs share (ResNet-50's operators, three runs on each of
-two H200, from which both values were determined, ``docs/log/repeatability.md``)."""
+(ResNet-50's operators, three runs on each of two H200, ``docs/log/repeatability.md``)."""
 
 
 @dataclass(frozen=True)
 class KnownDevice:
-    """Known properties of a device, None if unknown.
-
-    ``power_coefficient_per_kelvin`` is its power temperature coefficient. ``power_limit_w`` is the power at which it is
-    throttled. ``repeatability`` is the difference between builds and runs in addition to their own errors. ``meters``
-    holds the results of the meters' qualification.
-    """
+    """Known properties of a device, None if unknown: a GPU is throttled at ``power_limit_w``; see ``Repeatability``."""
 
     power_coefficient_per_kelvin: Estimate | None = None
     power_limit_w: float | None = None

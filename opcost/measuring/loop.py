@@ -49,9 +49,8 @@ are known to about 20 %."""
 class Loop:
     """The raw result of a loop: two or more consecutive chunks between two clock readings, and the load's begin.
 
-    ``chunk_iterations`` are the numbers of iterations of the chunks. ``placements`` is the number of memory placements
-    in which chunks ran in turn. ``moments`` are the readings before, between and after the chunks, empty if not kept.
-    A loop ``is_too_heavy`` if it was ended because it would be throttled.
+    Chunks ran in ``placements`` of memory in turn. ``moments`` are the readings around the chunks, empty if not kept. A
+    loop ``is_too_heavy`` if it was ended because it would be throttled.
     """
 
     load_begin: ClockReading
@@ -188,8 +187,7 @@ each one takes a millisecond of the host and is another chance to stop by coinci
 
 NEXT_CHECK_GROWTH = 1.1
 """The factor after a check that found the target precision reached, or out of reach: the next check may end the loop.
-Loops of about 10 s that cannot reach it end a quarter earlier; no other loops are ended early (simulated,
-``docs/log/eager.md``)."""
+Loops of about 10 s that cannot reach it end a quarter earlier, and no others (simulated, ``docs/log/eager.md``)."""
 
 STOP_RATIO = 0.9
 """A loop stops at this share of the target relative error, at its first check or after two successive ones. Repeated

@@ -35,12 +35,9 @@ def undisturbed(
 ) -> Measurement:
     """Return the first measurement that is not flagged, or the last one after ``RETRIES.at_once``.
 
-    If the protocol asks for full clocks and the load was throttled by the power limit, it is measured again with lower
-    duty cycles, and finally without the request for full clocks.
-
-    ``measure_once`` builds and measures. ``longest_duty_cycle`` is the first one to try; it is below 1 for a load that
-    is known to be throttled at longer ones. If it fails, all are tried. Raises CannotMeasureError: the first
-    measurement without pauses failed.
+    At full clocks, a load that was throttled is measured again with lower duty cycles, and finally without that
+    request. ``longest_duty_cycle`` is the first one to try, below 1 for a load that is known to be throttled; if it
+    fails, all are. Raises CannotMeasureError: the first measurement without pauses failed.
     """
     if not protocol.at_full_clocks:
         return _tried(measure_once, protocol)
@@ -215,10 +212,9 @@ SETTLED_LOOP_S = 2.7
 
 
 def median_of_builds(measure_build: Callable[[], Measurement], builds: int) -> Measurement:
-    """Return the measurement of the build with the median time, with the differences between builds.
+    """Return the measurement of the build with the median time (of two the shorter) and the differences of builds.
 
-    Flagged builds are replaced by others, ``RETRIES.at_once - 1`` times in total. Of two builds the shorter one counts.
-    If the first build fails, its ``CannotMeasureError`` is raised; if a later one does, those before it count.
+    Flagged builds are replaced, ``RETRIES.at_once - 1`` times in total. The first build must not fail.
     """
     found = [measure_build()]
     for _ in range(builds + RETRIES.at_once - 2):

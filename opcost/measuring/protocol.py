@@ -28,9 +28,8 @@ GPU_WARM_UP_S = 2.0
 CPU_WARM_UP_S = 0.5
 
 SHORT_WARM_UP_S = 0.1
-"""Warm-up with a target precision on a GPU that was busy before: NVML's samples, each averaging over 20 ms, are within
-0.3 % of their final value 0.06 s after an operator's begin (mean of 549 operators on an H200,
-``docs/log/meters.md``)."""
+"""Warm-up with a target precision on a GPU that was busy before: NVML's samples are within 0.3 % of their final value
+0.06 s after an operator's begin (mean of 549 operators on an H200, ``docs/log/meters.md``)."""
 
 BUILDS = 3
 """Builds of a whole model: the fewest whose median one outlier does not change."""
@@ -126,14 +125,12 @@ LONGEST_LOOP_S = 2.0
 were known to 1.8 % to 5 % (H200, ``docs/log/speed.md``)."""
 
 SAMPLING_PERIOD_S = 0.8e-3
-"""The interval at which the board seems to sample its power for one NVML power sample, or twice that interval. Pauses
-with periods from 0.4 to 4 ms make NVML's samples on an H200 scatter by 2 to 19 %, as the mean of 25 instantaneous
-values in 20 ms does and an average over 20 ms does not (``docs/log/meters.md``)."""
+"""The interval at which the board seems to sample its power for one NVML power sample, or twice that interval: samples
+scatter by 2 to 19 % with pauses of 0.4 to 4 ms, as the mean of 25 values in 20 ms does (``docs/log/meters.md``)."""
 
 OUT_OF_STEP = (0.382, 0.618)
 """The fraction of a sampling interval by which a period of work and pause is longer than whole intervals. With the
-golden section, successive samples cover all phases of the period evenly. Without a fraction, all would see the same
-phase."""
+golden section, successive samples cover all phases of the period evenly."""
 
 LONGEST_PERIOD = 11
 """The most whole sampling intervals in a period: 9.3 ms, half of an NVML sample."""
@@ -144,10 +141,9 @@ that cache effects of a pause and writes to memory during it are negligible."""
 
 
 def cycles_and_pause(cycle_s: float, duty_cycle: float) -> tuple[int, float]:
-    """Return the number of cycles of calls before a pause, and the length of the pause in s.
+    """Return the cycles of calls (of ``cycle_s`` each) before a pause, and the length of the pause in s.
 
-    ``cycle_s`` is the time of one cycle of calls, ``duty_cycle`` the largest share of time at work. Raises
-    CannotMeasureError: a cycle and its pause are longer than the longest period.
+    Raises CannotMeasureError: a cycle and its pause are longer than the longest period.
     """
     periods_s = [(whole + part) * SAMPLING_PERIOD_S for whole in range(1, LONGEST_PERIOD + 1) for part in OUT_OF_STEP]
     cycles = {period_s: int(duty_cycle * period_s / cycle_s) for period_s in periods_s}

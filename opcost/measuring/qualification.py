@@ -94,10 +94,9 @@ class Timeline:
 def run_loads(
     workload: Workload, meter: Meter, clock: Clock, pause: Callable[[float], None]
 ) -> tuple[Timeline, PowerTrace]:
-    """Run all loads while all meters log; return the loads' windows and the trace.
+    """Run all loads while all meters log at their full rate; return the loads' windows and the trace.
 
-    The ``workload`` is a steady load with rounds of a few milliseconds. The ``meter`` logs all meters at their full
-    rate; the others' traces are checks of the first. ``pause`` sleeps for a number of seconds.
+    The ``workload`` has rounds of a few milliseconds. Traces of other meters are checks of the first.
     """
     workload.run(1)
     workload.finish()

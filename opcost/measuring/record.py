@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Annotated, ClassVar, Protocol, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
@@ -346,17 +345,14 @@ class KernelTimeRow(Columns):
     conditions: Conditions
 
 
-UNIT_OF: Mapping[str, str] = MappingProxyType({"time": "s", "energy": "j"})
+UNIT_OF: Mapping[str, str] = {"time": "s", "energy": "j"}
 PARTS = ("full_", "", "function_", "correction_", "power_limit_", "dropped_", "unmeasured_", "unexplained_")
 """The beginnings of columns with costs of a comparison, in the order of the fields of ``Costs``; of the sum none."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The times in s or the energies in J of a comparison: the whole, the sum and its functions, and the other parts.
-
-    Those that are unknown are None.
-    """
+    """The times in s or energies in J of a comparison, None if unknown: whole, sum, its functions, other parts."""
 
     whole: float | None
     summed: float | None

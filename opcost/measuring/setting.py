@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
-from types import MappingProxyType
 from typing import get_args
 
 from opcost.errors import UserError
@@ -25,9 +24,8 @@ from opcost.power.ports import AUTO
 class Setting:
     """The settings of a measurement besides its case and its protocol.
 
-    ``precision`` is a ``Precision``. ``execution`` is one of ``EXECUTIONS``, None for the device's default. ``cache``
-    is one of ``CACHES`` and applies to operators only. ``meter`` is one of ``METER_CHOICES``. ``code`` is a user's code
-    that builds the model and may run.
+    ``execution`` is None for the device's default. ``cache`` applies to operators only. ``meter`` is one of
+    ``METER_CHOICES``. ``code`` is a user's code that builds the model and may run.
     """
 
     precision: str = TORCH_DEFAULT
@@ -39,9 +37,7 @@ class Setting:
 
 USUAL = Setting()
 
-VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"precision": get_args(Precision), "memory_format": get_args(MemoryFormat)}
-)
+VALUES: Mapping[str, tuple[str, ...]] = {"precision": get_args(Precision), "memory_format": get_args(MemoryFormat)}
 """The keys that a config chooses, with the values of each."""
 
 DEVICE = "device"

@@ -29,9 +29,8 @@ TOKENS, LARGE_TOKENS, BRANCH = "elementwise on tokens", "elementwise on large to
 """Chains of the same calls without those of a kind on tokens. A branch is four times as wide inside."""
 
 BLOCKS = 6
-"""Number of blocks of a chain, each with its own weights. Models repeat few kinds of layers, so code is fetched from
-memory once and used several times. The number is a choice: with 1 sums are too large, 12 gives the same as 6
-(``docs/log/cache.md``, found with chains that treated all products as one kind)."""
+"""Number of blocks of a chain, each with its own weights: models repeat few kinds of layers. It is a choice: by 1 sums
+are too large, 12 gives the same as 6 (``docs/log/cache.md``, with chains that treated all products as one kind)."""
 
 VERSION = 3
 """Version of the chains in this file. It is a part of the rows' ``design``."""

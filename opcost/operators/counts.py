@@ -53,7 +53,6 @@ weights, in one kernel where possible. A config adds others with ``composites``.
 ValuesOfCall: TypeAlias = tuple[tuple[InputStatistics, ...], float, tuple[str, ...]]
 """The statistics of a call's inputs, the share of zeros in its weights, and the names of its patterns."""
 
-
 PHASE = Column(
     "the part of a run: an inference pass, or the forward, backward or optimizer phase of a training step",
     one_of(*Phase),
@@ -378,7 +377,7 @@ def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:
     return Share(
         calls=chosen.operator_calls,
         calls_ratio=ratio_if_known(chosen.operator_calls, whole.operator_calls),
-        flop_ratio=flop_ratio(chosen, whole),
+        flop_ratio=None if whole.without_formula else ratio_if_known(chosen.flop, whole.total_flop),
         memory_bytes_ratio=ratio_if_known(chosen.memory_bytes, whole.total_memory_bytes),
     )
 
@@ -393,11 +392,6 @@ def outside(whole: OperatorCounts) -> Share:
         else ratio_if_known(whole.total_flop - (whole.flop or 0), whole.total_flop),
         memory_bytes_ratio=ratio_if_known(whole.total_memory_bytes - whole.memory_bytes, whole.total_memory_bytes),
     )
-
-
-def flop_ratio(part: OperatorCounts, whole: OperatorCounts) -> float | None:
-    """Return the share of a model's FLOPs that some of its tuples have; None if its FLOPs are 0 or unknown."""
-    return None if whole.without_formula else ratio_if_known(part.flop, whole.total_flop)
 
 
 def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
@@ -431,16 +425,8 @@ ALL, LEAF = COUNTED = ("all", "leaf")
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The count of an operator tuple, without what is known of its single calls, and the type of its device."""
-
-    count: OperatorCount
-    device_type: str
-
-
-@dataclass(frozen=True)
 class Case:
-    """An operator tuple on one kind of input data in a phase, and what was counted of it if that is to be compared.
+    """An operator tuple on one kind of input data in a phase, and what was counted of it, on which type of device.
 
     ``state`` is that of the caches at the call; empty: as the previous call of the same case leaves them.
     """
@@ -449,7 +435,8 @@ class Case:
     input_data: InputData = NORMAL_DATA
     phase: Phase = Phase.INFERENCE
     state: str = ""
-    counted: Counted | None = field(default=None, compare=False, repr=False)
+    counted: OperatorCount | None = field(default=None, compare=False, repr=False)
+    counted_on: str = field(default="", compare=False, repr=False)
 
     @property
     def key(self) -> str:
@@ -512,9 +499,9 @@ def cases_of_count(count: OperatorCount, input_data: str) -> list[tuple[Case, in
 
 def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:
     """Return cases of a model, each with what was counted of its operator."""
+    found = {(one.operator, one.phase): without_single_calls(one) for one in counts.counts}
     device = counts.device_type
-    found = {(one.operator, one.phase): Counted(without_single_calls(one), device) for one in counts.counts}
-    return tuple(replace(case, counted=found[case.operator, case.phase]) for case in cases)
+    return tuple(replace(case, counted=found[case.operator, case.phase], counted_on=device) for case in cases)
 
 
 KEY_SEPARATOR = "-"

@@ -33,11 +33,9 @@ class GridTensor:
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One combination of the values of a grid, or one tuple of a list; ``input_zeros`` and ``weight_zeros`` are shares.
+    """A combination of the values of a grid, or a tuple of a list; ``input_zeros`` and ``weight_zeros`` are shares.
 
-    A function of a grid has its arguments by keyword as ``parameters`` and a mode, as a module has: only torch
-    distinguishes both by their names. ``dtype`` is that of weights and of floating-point inputs, unless the parameters
-    say it.
+    A function of a grid has arguments by keyword as ``parameters`` and a mode: only torch tells it from a module.
     """
 
     operator: OperatorTuple

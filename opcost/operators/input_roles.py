@@ -141,10 +141,9 @@ def integer_bounds(operator: OperatorTuple) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Indexing:
-    """A function whose integer tensor ``index`` names places in the tensor ``table``.
+    """A function whose integer tensor ``index`` names places in ``table``, along a dimension, or among all elements.
 
-    They are along the dimension of the argument with this name, or of this number; among all elements if it is None.
-    ``arguments`` are the names of the function's arguments in order.
+    ``dimension`` is its number or the argument's name; ``arguments`` are the names of all in order.
     """
 
     arguments: tuple[str, ...]

@@ -51,7 +51,6 @@ CODE, FINGERPRINT = "code", "sha256"
 """The parameters of a whole model's tuple that identify the user's code: its name, and a hash of its text. The hash is
 a parameter of operations that the model runs and that are registered from Python, too."""
 
-
 PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 """Folders of installed packages: a package there is code of its own, not of the others beside it."""
 
@@ -62,10 +61,9 @@ SUFFIX, PACKAGE_FILE = ".py", "__init__.py"
 class UserCode:
     """A function in a Python file.
 
-    ``path`` is the file, ``root`` the folder from which it imports its own modules, both absolute, and ``module`` its
-    name there if the user named a module and not a file. ``given`` is the file or module as the user wrote it.
-    ``files`` are the file and the modules of the same root that it imports, relative to the root. ``fingerprint`` is
-    the hash of their text when the command began (``fingerprint_of``).
+    ``root`` is the folder from which it imports its own modules, ``module`` its name there if the user named no file.
+    ``given`` is as the user wrote it. ``files`` are the file and the modules of the root that it imports, relative to
+    it.
     """
 
     path: str

@@ -118,9 +118,7 @@ def _counts_of(rows: tuple[ModelOperatorRow, ...]) -> tuple[ShippedCounts, ...]:
     for row in rows:
         content = tuple((vars(row) | dict.fromkeys(costs)).values())
         once[content] = completed(once[content], row) if content in once else row
-    of_run: dict[tuple[str, str], list[ModelOperatorRow]] = {}
-    for row in once.values():
-        of_run.setdefault((row.counted_at, row.model), []).append(row)
+    of_run = grouped(once.values(), lambda row: (row.counted_at, row.model))
     best: dict[tuple[str, ...], ShippedCounts] = {}
     for (counted_at, _), of_one in sorted(of_run.items(), key=lambda item: (item[1][0].device_type != META, item[0])):
         counts = _counts_of_run(of_one)

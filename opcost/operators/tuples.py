@@ -292,10 +292,9 @@ def model_operator(
 
 
 def stored_as(model: OperatorTuple, dtype: str, is_channels_last: bool) -> OperatorTuple:
-    """Return a whole model whose weights and inputs are stored in a dtype, channels last or contiguous.
+    """Return a whole model whose weights and float32 inputs are stored in a dtype, channels last or contiguous.
 
-    Only inputs in float32 get the dtype. Shapes without spatial dimensions are always contiguous. Parameters say how
-    weights are stored if the first floating-point input does not.
+    Parameters say how weights are stored if the first floating-point input does not.
     """
 
     def stored(spec: TensorSpec) -> TensorSpec:

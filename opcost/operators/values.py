@@ -144,9 +144,7 @@ _BY_NAME = {name: values for values, name in _NAMES.items()}
 class InputData:
     """The kinds of values of an operator's distinct floating-point inputs in order; the last is also the rest's.
 
-    ``weight_zeros_ratio`` is the share of its weights that are set to zero. Weights are as initialised if it is 0, as
-    they are in all models. ``patterns`` are those of its indices, masks and loads (``input_roles.patterned_inputs``) in
-    order; it is empty if all are usual.
+    ``patterns`` are those of its indices, masks and loads in order, empty if all are usual.
     """
 
     kinds: tuple[InputValues, ...] = (NORMAL,)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opcost.columns import by_column, columns_of
+from opcost.columns import by_column, columns_of, grouped
 from opcost.comparing.sweep_sizes import BreakLine, Curve
 from opcost.measuring.flags import CASTING_DOUBT
 from opcost.measuring.record import IMPOSSIBLE_POWER_MEANING, MeasurementRow, has_impossible_power, is_doubtful
@@ -168,13 +168,10 @@ def _print_doubts(result: SweepResult) -> None:
 
 
 def _print_reasons(title: str, reasons: Sequence[tuple[SweepSizeRow, str | None]]) -> None:
-    sizes: dict[str, list[str]] = {}
-    for row, reason in reasons:
-        if reason is not None:
-            sizes.setdefault(reason, []).append(str(row.place.size))
-    for reason, of_sizes in sizes.items():
+    known = [(reason, str(row.place.size)) for row, reason in reasons if reason is not None]
+    for reason, found in grouped(known, lambda one: one[0]).items():
         short = reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}…"
-        print_line(f"{title} ({some_of(of_sizes)}): {short}")
+        print_line(f"{title} ({some_of([size for _, size in found])}): {short}")
 
 
 # The files and figures of a sweep

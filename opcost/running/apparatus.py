@@ -123,9 +123,9 @@ class Workloads:
             register_operations(setting.code)
         # Before it is built, so that the memory never holds it twice.
         counted, found = case.counted, None
-        device = None if counted is None else replay_device(counted.device_type, self.device)
+        device = None if counted is None else replay_device(case.counted_on, self.device)
         if counted is not None and device is not None:
-            found = difference(counted.count, device, partial(autocast, setting.precision, device))
+            found = difference(counted, device, partial(autocast, setting.precision, device))
         loop = partial(context, keeps_casts=False)
         workload = operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
         if found is None:

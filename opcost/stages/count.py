@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.estimates import ratio_if_known
 from opcost.measuring.conditions import CONTIGUOUS, device_type_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts, select, share
@@ -53,11 +54,7 @@ USUAL_SIZE = Size(5 * 10**11, 10**10, 3 * 10**7)
 
 @dataclass(frozen=True)
 class FormulaGap:
-    """An operation without a formula for its FLOPs in one run of a model.
-
-    ``calls`` is how often it ran, ``memory_bytes`` the bytes of all of these. ``calls_ratio`` is the share of the
-    model's operator calls that are of tuples in which it ran, ``memory_bytes_ratio`` its share of the model's bytes.
-    """
+    """An operation without a formula in one run; shares are of the operator calls that it ran in, and of bytes."""
 
     operation: str
     calls: int
@@ -118,11 +115,7 @@ class CountPlan:
 
 @dataclass(frozen=True)
 class CensusRow:
-    """The calls and tuples of one model, or of all models (``name`` is None).
-
-    Only operators that compute something are counted. ``shared_tuples`` are those of more than one model,
-    ``unshared_tuples`` those of only one.
-    """
+    """The calls and tuples that compute of one model, or of all (``name`` is None); tuples of several are shared."""
 
     name: str | None
     calls: int
@@ -376,8 +369,7 @@ def _count_report(
     gaps = []
     for one in counts.without_formula:
         of_model = share([count for count in counts.counts if one.operation in count.without_formula], counts)
-        whole_bytes = counts.total_memory_bytes
-        memory_bytes_ratio = one.memory_bytes / whole_bytes if whole_bytes else None
+        memory_bytes_ratio = ratio_if_known(one.memory_bytes, counts.total_memory_bytes)
         gaps.append(FormulaGap(one.operation, one.calls, one.memory_bytes, of_model.calls_ratio, memory_bytes_ratio))
     return CountReport(
         name=name,

@@ -58,10 +58,7 @@ class Target:
 
 @dataclass(frozen=True)
 class FollowReport:
-    """A program that has ended: the energy of the run and of its marked parts, and the exit status, if it is known.
-
-    ``is_interrupted`` says whether SIGINT or SIGTERM came meanwhile, which a command may have outlived.
-    """
+    """A program that has ended, by its end or perhaps by SIGINT or SIGTERM: the energy of the run and of its parts."""
 
     file: str
     followed: str

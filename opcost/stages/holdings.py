@@ -58,11 +58,10 @@ class PartialModel:
 
 @dataclass(frozen=True)
 class Holdings:
-    """The rows under one set of conditions.
+    """The tuples and wholes that have a row under one set of conditions.
 
-    ``tuples`` and ``wholes`` have a row. A model is ``complete`` if each operator that computes something has a row on
-    each kind of values that it has in the model. The ``partial`` ones have some, those that lack the fewest first.
-    ``missing`` is the number of tuples that any of these lacks, ``expected_s`` the time to measure each once.
+    A model is ``complete`` if each operator that computes something has a row on each kind of its values. ``missing``
+    is the number of tuples that any of the ``partial`` ones lacks, ``expected_s`` the time to measure each once.
     """
 
     conditions: Conditions
@@ -77,8 +76,8 @@ class Holdings:
 def holdings(request: Request, execution: str | None = None, device: str | None = None) -> list[Holdings]:
     """Return what the database holds under each set of conditions, most tuples first, of GPUs first.
 
-    The request's device is not used. ``execution`` is None for both; ``device`` is a type, or a part of a product's
-    name, None for all. Raises UserError: a table is damaged; or there is no such model, device or folder.
+    ``execution`` and ``device``, a type or a part of a product's name, are None for all. Raises UserError: a table is
+    damaged; or there is no such model, device or folder.
     """
     request.database.must_exist()
     database = request.database.read_once()

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 import yaml
 
@@ -36,7 +35,7 @@ weights_name: null # null: random weights
 {size}done: false
 """
 
-NO_KEYS: Mapping[str, object] = MappingProxyType({})
+NO_KEYS: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)

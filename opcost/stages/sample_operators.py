@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean
 
+from opcost.columns import grouped
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
@@ -49,10 +50,7 @@ class DrawnKind:
 
 @dataclass(frozen=True)
 class SampleReport:
-    """A drawn list: its name and path, the kinds, the tuples, and how many were wanted and fit in the time.
-
-    ``expected_s`` is the time to measure them on a product, with the start. It is None if the database has no rows.
-    """
+    """A drawn list, how many tuples were wanted, and the time to measure them on a product, None without rows."""
 
     name: str
     path: str
@@ -134,9 +132,7 @@ def _kinds(asked: Sequence[str], known: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Mapping[str, int]) -> tuple[str, ...]:
-    times: dict[str, list[float]] = {}
-    for row in rows:
-        times.setdefault(case_key(row.key), []).append(row.measurement.time_s)
+    measured = grouped(rows, lambda row: case_key(row.key))
     cases = (
         (case, calls)
         for model in models.values()
@@ -144,9 +140,9 @@ def _usual_kinds(models: TableCounts, rows: Sequence[MeasurementRow], known: Map
         for case, calls in cases_of_count(count, CAPTURED)
     )
     kinds = usual_kinds(
-        (case.operator, calls * fmean(times[case.key]))
+        (case.operator, calls * fmean(row.measurement.time_s for row in measured[case.key]))
         for case, calls in cases
-        if case.key in times and case.operator.short_name in known
+        if case.key in measured and case.operator.short_name in known
     )
     if not kinds:
         raise UserError("the database has no row of a model's operator; name the kinds to draw, such as --kind Conv2d")

@@ -62,7 +62,6 @@ from opcost.storage.files import replace_file
 
 AXES = "--size 8:4096:x2, --tokens 50:500:50 or --batch 1:256:x2"
 
-
 AGAIN_WARM_UP_S = 0.3
 """Warm-up of a repetition after another one of the same build: the device was at work a moment ago."""
 
@@ -115,12 +114,15 @@ def sweep_of(request: RunRequest, wanted: WantedModel, axis: Axis | None) -> Swe
     if code and not wanted.input_size and lacks_parameter(code, axis.kind.value):
         remedy = f"add it, such as def {code.function}({axis.kind.value})"
         raise UserError(f"{code.path}: {code.function} has no parameter {axis.kind.value!r}; {remedy}")
-    shape = wanted.input_size
+    return _sweep(request, _name(wanted, axis.kind), axis, wanted.input_size, found)
+
+
+def _sweep(request: RunRequest, name: str, axis: Axis, shape: tuple[int, ...], configs: Sequence[ModelConfig]) -> Sweep:
     points = [
         SweepPoint(size, axis.kind.units(shape, size), one, request.setting_of(one))
-        for size, one in zip(axis.sizes, found, strict=True)
+        for size, one in zip(axis.sizes, configs, strict=True)
     ]
-    return Sweep(_name(wanted, axis.kind), axis.kind, tuple(points))
+    return Sweep(name, axis.kind, tuple(points))
 
 
 def _of_lists(request: RunRequest, wanted: WantedModel) -> Sweep:
@@ -131,14 +133,9 @@ def _of_lists(request: RunRequest, wanted: WantedModel) -> Sweep:
         raise UserError(f"{wanted.model_name}: nothing to sweep over{cases}; add {AXES}, or lists in a summary.yml")
     by_shape = {config.input_size: config for config in configs}
     shape = configs[0].input_size
-    points = [
-        SweepPoint(size, axis.kind.units(shape, size), config, request.setting_of(config))
-        for size in axis.sizes
-        for config in [by_shape[axis.kind.changed(shape, size)]]
-    ]
     same = WantedModel.of(configs[0])
     name = configs[0].config_name if same is None else _name(replace(same, input_size=shape), axis.kind)
-    return Sweep(name, axis.kind, tuple(points))
+    return _sweep(request, name, axis, shape, [by_shape[axis.kind.changed(shape, size)] for size in axis.sizes])
 
 
 def _of_size(wanted: WantedModel, kind: AxisKind, size: int) -> WantedModel:
@@ -425,11 +422,7 @@ REASONS_SHOWN = 3
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A sweep's rows in the order of sizes, its repetitions and its kernels; without repetitions it is predicted.
-
-    ``planned`` and ``expected_s`` are of a dry run. ``new`` is the number of repetitions that were added, None if none
-    was to be measured.
-    """
+    """A sweep's rows in the order of sizes, its repetitions and kernels; the others are as in ``Measured``."""
 
     name: str
     axis: str

@@ -64,8 +64,8 @@ class Proposals:
     def of(counts: OperatorCounts, published: PublishedFacts) -> Proposals | None:
         """Return the proposals of a model's run, None if it has no such heads, no published figure or unknown FLOPs.
 
-        All operators after the first pooling of regions belong to the heads. Those of the box head have as many
-        regions as its linear layers.
+        All operators after the first pooling of regions are heads; those with as many regions as linear layers the box
+        head.
         """
         names = [count.operator.short_name for count in counts.counts]
         if REGION_POOLING not in names or published.multiply_adds is None or counts.without_formula:
@@ -229,11 +229,7 @@ REPETITIONS = 3
 
 @dataclass(frozen=True)
 class KindOfOperator:
-    """Kernel time of all calls of one operator in one run of the model: alone, and in the model.
-
-    ``alone_s`` is None if a tuple does not run alone. ``same_kernels_s`` is the part of ``in_model_s`` in calls that
-    launch the same kernels alone.
-    """
+    """Kernel time of an operator's calls in the model and alone (None if not possible), and in the same kernels."""
 
     operator: str
     calls: int
@@ -244,10 +240,7 @@ class KindOfOperator:
 
 @dataclass(frozen=True)
 class KernelsReport:
-    """The kernels of one model: all, those inside counted calls, and those of calls that launch the same alone.
-
-    ``differences`` has a line for each tuple that launches other kernels alone: both lists of kernels, and the time.
-    """
+    """The kernels of one model, inside counted calls, and the same alone; ``differences`` are lines of tuples."""
 
     name: str
     kernels: int
@@ -423,11 +416,7 @@ def _differences(calls: dict[OperatorTuple, list[Launched]], alone: dict[Operato
 
 @dataclass(frozen=True)
 class RebuildReport:
-    """The operator tuples of one model that no earlier model has.
-
-    ``rebuilt`` is the number of tuples with outputs, ATen operations, FLOPs and bytes as counted. The others differ:
-    ``value_dependent`` ones may, ``failures`` must not.
-    """
+    """The tuples that no earlier model has, ``rebuilt`` as counted; ``value_dependent`` ones may differ, others not."""
 
     name: str
     operators: int

@@ -68,12 +68,10 @@ class ModelConfig:
 
     ``name`` is the case's, without lists that of the folder. ``path`` is the file as the user named it. The
     ``model_name`` of a ``grid`` is the operator's behind ``grid:``, of a list ``grid:tuples``. A path in
-    ``weights_name`` is absolute or begins with ``~``. ``input_size`` has the batch first and 2 to 6 positive numbers.
-    It is empty if there are ``inputs``, or the model comes with them (``ModelName.has_inputs``). ``precision`` is a
-    ``Precision``, ``memory_format`` a ``MemoryFormat``. ``composites`` are classes of modules that are counted as one
-    operator each, besides ``operators.counts.COMPOSITES``. ``code`` is where a user's function is. ``own_folder`` is
-    the folder for files about the case, None for that of ``path``. ``lists`` are the keys that are lists. ``given_by``
-    returns the option that gave a key, None if the file did.
+    ``weights_name`` is absolute or begins with ``~``. ``input_size`` has the batch first; it is empty if there are
+    ``inputs``, or the model comes with them. ``composites`` are besides those of all models. ``own_folder`` is the
+    folder for files about the case, None for that of ``path``. ``given_by`` returns the option that gave a key, None
+    for the file.
     """
 
     name: str

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 import yaml
@@ -193,15 +192,13 @@ LONGEST_NAME = 200
 """The most characters of a name, because messages quote names and are one line."""
 
 LONGEST_TEXT = 4000
-UNSUPPORTED_KEYS: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys("training train mode backward loss optimizer".split(), "opcost measures inference only"),
-        **dict.fromkeys("dtype amp autocast half".split(), "write precision: bf16, or another of docs/usage.md"),
-        "quantized": "opcost does not measure quantized models",
-        "batch_size": "the batch is the first number of input_size; several are written as batch: [1, 8, 32]",
-        **dict.fromkeys("device execution cache seconds".split(), "this is an option of the command line"),
-    }
-)
+UNSUPPORTED_KEYS: Mapping[str, str] = {
+    **dict.fromkeys("training train mode backward loss optimizer".split(), "opcost measures inference only"),
+    **dict.fromkeys("dtype amp autocast half".split(), "write precision: bf16, or another of docs/usage.md"),
+    "quantized": "opcost does not measure quantized models",
+    "batch_size": "the batch is the first number of input_size; several are written as batch: [1, 8, 32]",
+    **dict.fromkeys("device execution cache seconds".split(), "this is an option of the command line"),
+}
 """Keys that users expect and opcost does not have, with the reason."""
 
 SIZES_EXAMPLE = "sizes: {batch: [1, 32], side: 56} (whole numbers above 0)"
@@ -260,16 +257,14 @@ class Zeros(Schema):
 class GridFile(MeasuredGrid):
     """A ``grid.yml`` of one operator."""
 
-    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **UNSUPPORTED_KEYS,
-            "dtype": "write dtypes: [float32, bfloat16]",
-            "model_name": "a grid has an operator; a model has a summary.yml",
-            "batch": "write it under sizes",
-            "batch_size": "write sizes: {batch: [1, 32]}",
-            "tuple": "did you mean tuples?",
-        }
-    )
+    unsupported: ClassVar[Mapping[str, str]] = {
+        **UNSUPPORTED_KEYS,
+        "dtype": "write dtypes: [float32, bfloat16]",
+        "model_name": "a grid has an operator; a model has a summary.yml",
+        "batch": "write it under sizes",
+        "batch_size": "write sizes: {batch: [1, 32]}",
+        "tuple": "did you mean tuples?",
+    }
 
     operator: Annotated[str, Field(pattern=OPERATOR_PATTERN, max_length=LONGEST_NAME)] = Field(
         description=OPERATOR_EXAMPLE
@@ -351,15 +346,13 @@ def _tuple_in(text: str) -> OperatorTuple:
 class TuplesFile(MeasuredGrid):
     """A ``grid.yml`` with tuples."""
 
-    unsupported: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            **UNSUPPORTED_KEYS,
-            **dict.fromkeys(
-                "operator inputs parameters sizes dtypes zeros".split(),
-                "it is a key of a grid of one operator; move it, or tuples, to another folder",
-            ),
-        }
-    )
+    unsupported: ClassVar[Mapping[str, str]] = {
+        **UNSUPPORTED_KEYS,
+        **dict.fromkeys(
+            "operator inputs parameters sizes dtypes zeros".split(),
+            "it is a key of a grid of one operator; move it, or tuples, to another folder",
+        ),
+    }
 
     tuples: Annotated[
         list[Annotated[str, Field(max_length=LONGEST_TEXT), AfterValidator(_tuple_in)]],

@@ -216,10 +216,6 @@ def measurement_cells(cells: Cells) -> Cells:
     return cells | {"flags": cell_of(found), "duty_cycle": duty_cycle}
 
 
-UPGRADES: Mapping[type[Any], Callable[[Cells], Cells]] = {MeasurementRow: measurement_cells}
-"""Conversions by row type, for rows in which more than new columns has changed."""
-
-
 # Files
 
 BLOCK_BYTES = 65536
@@ -258,9 +254,9 @@ class CsvTable(Generic[Row]):
     def rows(self, wanted: Callable[[str], bool] | None = None) -> list[Row]:
         """Return the shipped rows and the file's other rows, each oldest first; none without a file.
 
-        A row that is in both files, as after a merge, counts once. An unfinished last line is skipped with a warning.
-        Lines whose first cell is not ``wanted`` are not parsed. Raises ``UserError`` if the header is of no version up
-        to this one, or a line is damaged or has impossible values.
+        An unfinished last line is skipped with a warning. Lines whose first cell is not ``wanted`` are not parsed.
+        Raises ``UserError`` if the header is of no version up to this one, or a line is damaged or has impossible
+        values.
         """
         shipped = [] if self._shipped is None else self._shipped.rows(wanted)
         own = self._own_rows(wanted)
@@ -436,7 +432,9 @@ class CsvTable(Generic[Row]):
         if found[-1] == CHECKSUM:
             _check(line, cells)
         if found != self._columns:
-            values = UPGRADES.get(self.row_type, dict)(dict(zip(found, cells, strict=True)))
+            values = dict(zip(found, cells, strict=True))
+            if issubclass(self.row_type, MeasurementRow):
+                values = measurement_cells(values)
             for name, value in FORMER_COLUMNS.items():
                 if values.pop(name, value) != value:
                     raise LineError(f"{name}: only {value!r} was ever written")

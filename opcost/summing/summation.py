@@ -65,10 +65,9 @@ class EnergyBasis(Enum):
 
 
 def temperature_error_j(kelvins_j: Iterable[float]) -> float:
-    """Return the error in J of a difference of energies (in J K) that is due to power temperature coefficients.
+    """Return the error in J of a difference of energies due to power temperature coefficients, from its ``kelvins_j``.
 
-    The error of the board's coefficient is multiplied by the difference of mean temperatures, the spread between
-    operators' coefficients by each operator's own difference, see ``EnergyBasis.kelvins_j``.
+    The board's coefficient is shared by all; operators' coefficients differ from it independently.
     """
     parts = list(kelvins_j)
     board_j, operators_j = math.fsum(parts), math.hypot(*parts)
@@ -89,11 +88,10 @@ RowsByCase: TypeAlias = Mapping[str, Sequence[MeasurementRow]]
 
 
 class Measurements:
-    """The best row of each case under each set of conditions.
+    """The best row of each case under each set of conditions, or conditions that stand for them (``lookup_key``).
 
-    Rows under other conditions are found, too, if they stand for each other (``lookup_key``). Among equally good ones
-    of a board, those under the very conditions are preferred. Rows with zeros in weights are left out: they are of
-    grids, and would make a model's sum too small.
+    Among equally good ones of a board, those under the very conditions are preferred. Rows with zeros in weights are
+    left out: they are of grids, and would make a model's sum too small.
     """
 
     def __init__(self, rows: Iterable[MeasurementRow]) -> None:
@@ -250,11 +248,10 @@ def totals(parts: Iterable[Part]) -> tuple[float, float | None]:
 
 @dataclass(frozen=True)
 class ModelCost:
-    """The cost of one run of a model, summed from its operators.
+    """The cost of one run of a model, summed from its operators, with and without a row under the conditions.
 
-    ``summed`` and ``missing`` are the counts with and without a row under the conditions. Time and energy are None if
-    nothing could be summed; energy also if any summed operator has none. Its error does not include power temperature
-    coefficients. The ratios are the shares of the model's FLOPs and bytes that the summed operators have.
+    Time and energy are None if nothing could be summed; energy also if any summed operator has none. Its error does not
+    include power temperature coefficients. The ratios are shares of the model's FLOPs and bytes.
     """
 
     time_s: Estimate | None
@@ -319,10 +316,9 @@ def sum_beside(
     conditions: Conditions,
     input_data: str = CAPTURED,
 ) -> ModelCost:
-    """Sum a model's operators for the comparison with the whole model, see ``sum_operators``.
+    """Sum a model's operators beside the whole model, whose board is preferred; None without one.
 
-    Rows of the whole model's board are preferred. Energies are normalised if all rows and the whole model's can be.
-    Without a whole model (None), no board is preferred.
+    Energies are normalised if all rows and the whole model's can be.
     """
     board = None if whole is None else whole.circumstances.device_uuid
     found = _rows_of(counts, measurements.preferring(board), conditions, input_data)

@@ -167,8 +167,8 @@ def test_a_case_with_its_count_is_the_same_case_and_the_count_has_no_calls() -> 
     assert [case.key for case in found] == [case.key for case in cases]
     for case in found:
         assert case.counted is not None
-        assert case.counted.device_type == "meta"
-        assert case.counted.count == OperatorCount(SCALES, 2, 7, 9, operations=(("mul", 1),))
+        assert case.counted_on == "meta"
+        assert case.counted == OperatorCount(SCALES, 2, 7, 9, operations=(("mul", 1),))
 
 
 # The parts of a row's key
