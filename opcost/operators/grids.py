@@ -35,7 +35,7 @@ class GridTensor:
 class GridPoint:
     """A combination of the values of a grid, or a tuple of a list; ``input_zeros`` and ``weight_zeros`` are shares.
 
-    A function of a grid has arguments by keyword as ``parameters`` and a mode: only torch tells it from a module.
+    A function of a grid has arguments by keyword as ``parameters`` and a mode: only torch knows it from a module.
     """
 
     operator: OperatorTuple
