@@ -232,20 +232,6 @@ class _Training:
         return CapCost(window.duration_s, found.energy_j, found.energy_standard_error_j, found.missing_reason)
 
 
-class _Silent(Progress):
-    """A library prints nothing."""
-
-    def start(self, items: int, expected_s: Sequence[float] = ()) -> None: ...
-
-    def begin(self, name: str) -> None: ...
-
-    def finish(self, result: str) -> None: ...
-
-    def fail(self, reason: str) -> None: ...
-
-    def end(self) -> None: ...
-
-
 def power_cap_profiler(  # noqa: PLR0913, PLR0917 (the arguments are those that users know)
     gpu_num: int,
     model: Any,
@@ -275,7 +261,7 @@ def power_cap_profiler(  # noqa: PLR0913, PLR0917 (the arguments are those that 
             file.flush()
 
         open_work = partial(_Training, partial(train, dataloader, model, loss_fn, optimizer), board.device)
-        return sweep_caps(board, open_work, CapSweepPlan(Wish()), keep, _Silent()).proposal.cap_w
+        return sweep_caps(board, open_work, CapSweepPlan(Wish()), keep, Progress()).proposal.cap_w
 
 
 def set_power_cap(gpu_num: int, power_cap: float) -> None:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
 
 SHOWN = "is_shown"
 """Marks messages to ``logging`` that the terminal shows in another form (``extra={SHOWN: True}``), so that only log
@@ -15,8 +14,8 @@ files hold them."""
 _SAID: ContextVar[set[str] | None] = ContextVar("said", default=None)
 
 
-class Progress(Protocol):
-    """Receives the items of a piece of work, and may show them with the time left."""
+class Progress:
+    """Receives the items of a piece of work, and may show them with the time left. This one shows nothing."""
 
     def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
         """A piece of work begins; ``expected_s`` has the expected time of each item in s, empty if unknown."""

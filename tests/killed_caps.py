@@ -18,27 +18,13 @@ from file_limit import FileLimit
 
 from opcost.command.run import run
 from opcost.metering.cap_rows import CapCost, Wish
+from opcost.progress import Progress
 from opcost.stages.power_cap import CapBoard, CapSweepPlan, sweep_caps
 
 FOUND_W = 650.0
 WORK_S = 0.02
 LONGEST_END_S = 10.0
 ROOT = Path(__file__).parents[1]
-
-
-class Silent:
-    """Implements ``Progress``, without torch."""
-
-    def start(self, items: int, expected_s: object = ()) -> None:
-        pass
-
-    def begin(self, name: str) -> None:
-        pass
-
-    finish = fail = begin
-
-    def end(self) -> None:
-        pass
 
 
 class SleepingWork:
@@ -60,7 +46,7 @@ class SleepingWork:
 def sweep(folder: Path) -> int:
     limit = FileLimit(folder / "limit")
     board = CapBoard("cuda:0", limit.name, partial(FileLimit, folder / "limit"))
-    sweep_caps(board, lambda: nullcontext(SleepingWork(limit)), CapSweepPlan(Wish(), 3), lambda _: None, Silent())
+    sweep_caps(board, lambda: nullcontext(SleepingWork(limit)), CapSweepPlan(Wish(), 3), lambda _: None, Progress())
     return 0
 
 

@@ -21,6 +21,7 @@ from opcost.measuring.workload import Workload
 from opcost.meters.opening import Meters, no_meters
 from opcost.operators.counts import Case, OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple
+from opcost.progress import Progress
 from opcost.running.apparatus import Apparatus, Rest
 from opcost.running.request import RunRequest
 from opcost.stages.compare import ComparingReport, find_comparisons, keep_comparisons
@@ -158,7 +159,7 @@ def write_both(config: ModelConfig, counts: OperatorCounts) -> None:
         write_counts(kind.path(config), counts)
 
 
-class RecordedProgress:
+class RecordedProgress(Progress):
     """Keeps what is reported to it."""
 
     def __init__(self) -> None:

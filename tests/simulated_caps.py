@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from file_limit import RANGE, FileLimit
-from killed_caps import Silent
 
 from opcost.metering.cap_rows import CapCost, CapPoint, Objective, Wish
+from opcost.progress import Progress
 from opcost.stages.power_cap import CapBoard, CapCourse, CapSweep, CapSweepPlan
 
 STEP_HZ = 15e6
@@ -107,7 +107,7 @@ def swept(seed: int, wish: Wish, repetitions: int = 2, is_steady: bool = True) -
     work = SimulatedWork(card, limit, is_steady)
     board = CapBoard("cuda:0", "GPU-simulated", FileLimit)  # type: ignore[arg-type]
     course = CapCourse(board, limit, work, CapSweepPlan(wish, repetitions, seed), lambda _: None)
-    return card, course.carry_out(Silent())
+    return card, course.carry_out(Progress())
 
 
 def losses(seeds: Sequence[int], objective: Objective, repetitions: int = 2) -> list[float]:

@@ -11,7 +11,7 @@ import numpy as np
 from simulated_machine import FIRST_EPOCH_S, Device, Load, SimulatedMachine
 
 from opcost.estimates import FloatArray
-from opcost.metering.window_energy import PLACEMENT_ERROR_S, Readings, pieces_of_samples
+from opcost.metering.window_energy import PLACEMENT_ERROR_S, EnergySource, Readings, pieces_of_samples
 from opcost.power.trace import Window
 
 READ_S = 0.0044
@@ -90,7 +90,7 @@ def pulsed_gpu(seed: int, on_s: float, off_s: float, seconds: float = 6.0) -> Si
     return SimulatedGpu(machine, some_faults(random), seed)
 
 
-class SimulatedSource:
+class SimulatedSource(EnergySource):
     """A machine that goes on running as an ``EnergySource``; waiting for readings takes 0.3 s of rest."""
 
     device = "cuda:0"

@@ -82,14 +82,6 @@ def without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: the program cleans up as after Ctrl-C."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(signal_number)
-        self.status = 128 + signal_number
-
-
 def run(main: Callable[[], int]) -> NoReturn:
     """Run a script's ``main`` and exit with the status that it returns.
 
@@ -239,7 +231,7 @@ def _interrupted(interrupt: KeyboardInterrupt) -> int:
     with suppress(OSError):
         print("interrupted; run the same command again to continue", file=sys.stderr)
     logging.getLogger(__name__).info("where it was interrupted", exc_info=interrupt)
-    return interrupt.status if isinstance(interrupt, Terminated) else INTERRUPTED
+    return next((128 + number for number in interrupt.args if number in INTERRUPTS), INTERRUPTED)
 
 
 def _flushed(status: int | str | None) -> int | str | None:
@@ -272,7 +264,7 @@ def _interrupt(signal_number: int, frame: FrameType | None) -> NoReturn:
 
     Imports drop and replace exceptions (callbacks, ``__set_name__``, pydantic), or abort the program (torch).
     """
-    interrupt = KeyboardInterrupt() if signal_number == signal.SIGINT else Terminated(signal_number)
+    interrupt = KeyboardInterrupt(signal_number)
     while frame is not None:
         if frame.f_globals is vars(_frozen_importlib):
             os._exit(_interrupted(interrupt))

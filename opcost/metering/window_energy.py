@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -223,22 +223,23 @@ class Readings:
         return self.samples if len(self.samples.power_w) else pieces_of_ticks(self.ticks)
 
 
-class EnergySource(Protocol):
-    """A device whose energy is metered, from ``open`` to ``close`` in threads of its own.
+class EnergySource:
+    """A device whose energy is metered, from when it is made to ``close``, in threads of its own if it needs them.
 
     ``device`` is its name in results: ``cuda:0``, ``cpu``, ``dram``. ``uuid`` is that of a GPU. ``idle_power_w`` is the
     power before anything was metered, None if the device was not idle then.
     """
 
     device: str
-    uuid: str | None
-    idle_power_w: float | None
+    uuid: str | None = None
+    idle_power_w: float | None = None
 
     def edge(self) -> None:
         """A window begins or ends now: read a meter that may be read at any moment. It takes less than 0.1 ms."""
 
     def readings(self, window: Window) -> Readings:
         """Return the readings around a window that has ended; wait for the last ones, some tenths of a second."""
+        raise NotImplementedError
 
     def forget_before(self, epoch_s: float) -> None:
         """Drop readings that no later window needs."""

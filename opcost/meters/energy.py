@@ -60,12 +60,10 @@ RAPL_BEFORE_S = 2 * RAPL_INTERVAL_S
 _NAME = re.compile(rf"{CPU}|{MEMORY}|cuda:(0|[1-9][0-9]*)", re.ASCII)
 
 
-class NoEnergy:
-    """Implements ``EnergySource`` for a machine without a meter: its readings have the reason."""
+class NoEnergy(EnergySource):
+    """A machine without a meter: its readings have the reason."""
 
     device = CPU
-    uuid: str | None = None
-    idle_power_w: float | None = None
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -73,20 +71,15 @@ class NoEnergy:
     def readings(self, window: Window) -> Readings:
         return Readings(missing_reason=self._reason)
 
-    def edge(self) -> None: ...
 
-    def forget_before(self, epoch_s: float) -> None: ...
+class GpuEnergy(EnergySource):
+    """A GPU, by threads that mostly sleep, so that samples and ticks come by themselves.
 
-    def close(self) -> None: ...
-
-
-class GpuEnergy:
-    """Implements ``EnergySource`` for a GPU by threads that mostly sleep. Without a meter readings have the reason."""
+    Without a meter readings have the reason.
+    """
 
     def __init__(self, device: str, uuid: str) -> None:
-        self.device = device
-        self.uuid: str | None = uuid
-        self.idle_power_w: float | None = None
+        self.device, self.uuid = device, uuid
         self._samples: PowerSampler | None = None
         self._counter: CounterSampler | None = None
         self._missing_reason: str | None = None
@@ -114,9 +107,6 @@ class GpuEnergy:
             reasons.append(str(error))
         if self._samples is None and self._counter is None:
             self._missing_reason = "; ".join(dict.fromkeys(reasons))
-
-    def edge(self) -> None:
-        """Do nothing: samples and ticks come by themselves."""
 
     def readings(self, window: Window) -> Readings:
         if self._missing_reason is not None:
@@ -173,11 +163,8 @@ class GpuEnergy:
         return ticks if is_possible and all(map(is_gpu_power, (np.diff(energy_j) / duration_s).tolist())) else []
 
 
-class RaplEnergy:
-    """Implements ``EnergySource`` for the packages or the memory of all CPUs: counters are read at both ends."""
-
-    uuid: str | None = None
-    idle_power_w: float | None = None
+class RaplEnergy(EnergySource):
+    """The packages or the memory of all CPUs: counters are read at both ends."""
 
     def __init__(self, device: str, domains: Sequence[RaplDomain]) -> None:
         self.device = device

@@ -70,7 +70,7 @@ class TimeLeft:
         return "" if not left_s else f"{duration(left_s)} left"
 
 
-class LoggedProgress:
+class LoggedProgress(Progress):
     """Logs each item and each result, and passes them to the shown progress."""
 
     def __init__(self, shown: Progress) -> None:
@@ -98,7 +98,7 @@ class LoggedProgress:
         self.shown.end()
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """Progress as plain lines, at most one per ``PLAIN_INTERVAL_S``, and always the first and the last."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
@@ -137,7 +137,7 @@ class PlainProgress:
         """Do nothing."""
 
 
-class BarProgress:
+class BarProgress(Progress):
     """Progress as a bar with the name of the running item, below a line for each result.
 
     It is redrawn only on changes: a thread would take Python's time from the measurement.

@@ -219,14 +219,11 @@ def _measured(request: RunRequest, configs: Sequence[ModelConfig], progress: Pro
     return Profile(request, configs[0].folder, tuple(models), tuple(units), tuple(comparisons))
 
 
-class FailuresToRaise:
+class FailuresToRaise(Progress):
     """Passes progress on, but no failures, which are raised together or tried again."""
 
     def __init__(self, progress: Progress) -> None:
-        self.start, self.begin, self.finish, self.end = progress.start, progress.begin, progress.finish, progress.end
-
-    def fail(self, reason: str) -> None:
-        pass
+        vars(self).update({name: getattr(progress, name) for name in ("start", "begin", "finish", "end")})
 
 
 def _count(request: RunRequest, configs: Sequence[ModelConfig], progress: Progress, on_meta: bool) -> dict[str, str]:
