@@ -63,10 +63,8 @@ _NAME = re.compile(rf"{CPU}|{MEMORY}|cuda:(0|[1-9][0-9]*)", re.ASCII)
 class NoEnergy(EnergySource):
     """A machine without a meter: its readings have the reason."""
 
-    device = CPU
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
+    def __init__(self, reason: str, device: str = CPU) -> None:
+        self._reason, self.device = reason, device
 
     def readings(self, window: Window) -> Readings:
         return Readings(missing_reason=self._reason)

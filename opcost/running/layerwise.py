@@ -21,10 +21,8 @@ from opcost.metering.layers import (
     layer_rows,
     layer_shares,
 )
-from opcost.metering.window_energy import WindowResult, result_of
-from opcost.meters.energy import NoDeviceError, NoEnergy, synchronise
-from opcost.meters.host import SystemClock
-from opcost.power.ports import ClockReading
+from opcost.metering.window_energy import WindowResult
+from opcost.meters.energy import NoDeviceError, NoEnergy
 from opcost.running.energy_meter import EnergyMeter
 from opcost.storage.data_files import write_layers
 from opcost.storage.database import Database
@@ -120,8 +118,6 @@ class LayerwiseEnergy:
         self._device = ""
         self._loop: LayerLoop | None = None
         self._state: LoopState | None = None
-        self._meter: EnergyMeter | NoEnergy
-        self._begin: ClockReading
         self._window: WindowResult | None = None
         self._result: LayerwiseResult | None = None
 
@@ -131,14 +127,14 @@ class LayerwiseEnergy:
 
         self._device, loop = loop_around(self._model)
         self._window = self._result = None
+        self._meter = EnergyMeter([self._device])
         try:
-            self._meter = EnergyMeter([self._device])
             self._meter.start()
         except UserError as error:
             # Without a meter of the device, times are known all the same.
-            self._meter = NoEnergy(error.reason if isinstance(error, NoDeviceError) else str(error))
-            synchronise([self._device])
-        self._begin = SystemClock().read()
+            reason = error.reason if isinstance(error, NoDeviceError) else str(error)
+            self._meter._sources = [NoEnergy(reason, self._device)]
+            self._meter.start()
         loop.open()
         self._loop = loop
         return self
@@ -153,15 +149,10 @@ class LayerwiseEnergy:
             with suppress(*errors):
                 self._loop.close(is_failed=kind is not None)
         finally:
-            if isinstance(self._meter, NoEnergy):
-                with suppress(*errors):
-                    synchronise([self._device])
-                self._window = result_of([self._meter], "", self._begin, SystemClock().read())
-            else:
-                with suppress(*errors):
-                    self._meter.stop()
-                self._meter.close()
-                self._window = self._meter.result
+            with suppress(*errors):
+                self._meter.stop()
+            self._meter.close()
+            self._window = self._meter.result
         with suppress(*errors):
             self._loop.read()
             self._state = state_of(self._device, self._loop.marks.autocasts)
