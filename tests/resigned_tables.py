@@ -26,7 +26,7 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
 from opcost.measuring.record import FailureRow, KernelTimeRow, MeasurementRow
 from opcost.operators.counts import CaseColumns, tuple_key
-from opcost.running.plan import Demand, KnownRows
+from opcost.running.plan import KnownRows
 from opcost.running.request import Request
 from opcost.stages.sweep import keep_sizes
 from opcost.storage.configs import ModelFolders
@@ -179,7 +179,7 @@ def plan(database: Database) -> None:
     """Look at rows as block 2 does."""
     protocol = protocol_for(True, relative_error=0.01)
     rows = database.operator_measurements.rows()
-    known = KnownRows(Demand(protocol, has_meter=True), rows)
+    known = KnownRows(protocol, True, rows)
     for row in rows:
         known.reason(row.key)
         missing_sides(of_the_same_card(database.calls_in_chains.rows(), row.conditions))

@@ -24,7 +24,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.operators.counts import Case
 from opcost.operators.texts import parse_operator
 from opcost.operators.values import parse_input_data
-from opcost.running.plan import Demand, KnownRows, Reason
+from opcost.running.plan import KnownRows, Reason
 from opcost.running.request import Request
 from opcost.stages.compare import find_comparisons
 from opcost.storage.configs import ModelFolders
@@ -129,7 +129,7 @@ def test_without_notes_and_remarks_the_same_is_to_be_measured(blanked):
     for name in ("operator_measurements", "full_model_measurements"):
         ours, theirs = (some_flagged(getattr(database, name).rows()) for database in (COMMITTED, blanked))
         for protocol in (MeasurementProtocol(0.1, 1.0, relative_error=0.01), MeasurementProtocol(0.1, 30.0)):
-            known, known_blanked = (KnownRows(Demand(protocol, has_meter=True), rows) for rows in (ours, theirs))
+            known, known_blanked = (KnownRows(protocol, True, rows) for rows in (ours, theirs))
             for row in ours:
                 assert known_blanked.reason(row.key) == known.reason(row.key)
                 reasons[known.reason(row.key)] += 1

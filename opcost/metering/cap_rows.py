@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, Column, Columns
 from opcost.units import percent, short_uuid
@@ -86,29 +86,18 @@ class CapCost:
     energy_standard_error_j: float | None = None
     missing_reason: str | None = None
 
-
-@dataclass(frozen=True)
-class CapSweepFacts:
-    """The columns that all rows of one sweep share."""
-
-    sweep_started_at: str
-    work: str
-    device: str
-    device_uuid: str
-    order_seed: int
-    found_limit_w: float
-
-    def row(self, place: int, cap_w: float, cost: CapCost) -> PowerCapRow:
-        time_s, energy_j = cost.time_s, cost.energy_j
+    def row(self, place: int, cap_w: float, **of_sweep: Any) -> PowerCapRow:
+        """Return the row of this cost; ``of_sweep`` are the columns that all rows of one sweep share."""
+        time_s, energy_j = self.time_s, self.energy_j
         return PowerCapRow(
-            **vars(self),
+            **of_sweep,
             place=place,
             cap_w=cap_w,
             time_s=time_s,
             energy_j=energy_j,
-            energy_standard_error_j=cost.energy_standard_error_j,
+            energy_standard_error_j=self.energy_standard_error_j,
             power_w=None if energy_j is None else energy_j / time_s,
             energy_delay_product=None if energy_j is None else Objective.EDP.of(time_s, energy_j),
             energy_delay_squared_product=None if energy_j is None else Objective.ED2P.of(time_s, energy_j),
-            energy_missing_reason=cost.missing_reason,
+            energy_missing_reason=self.missing_reason,
         )

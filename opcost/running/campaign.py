@@ -22,7 +22,7 @@ from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.progress import Progress
 from opcost.running.bench import Bench, SpentTime, measured_rows
 from opcost.running.expected_times import expected_times, opening_parts_s
-from opcost.running.plan import Demand, KnownRows, PlanItem, PlannedWork, Work, make_plan
+from opcost.running.plan import KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.running.request import RunRequest
 from opcost.storage.table import CsvTable
 from opcost.summing.summation import common_basis
@@ -162,7 +162,7 @@ class Campaign:
         boards = (self._circumstances.device_uuid,) if request.same_board else None
         wanted = of_operators(case.operator for work in works for case in work.cases)
         rows = table.rows(wanted)
-        self._known = KnownRows(Demand(protocol, bench.has_meter, boards), rows)
+        self._known = KnownRows(protocol, bench.has_meter, rows, boards)
         conditions = {work.setting: bench.conditions(work.setting) for work in works}
         failed_keys = {row.key for row in self._failures.rows()}
         self.plan = make_plan(works, self._known, protocol, conditions, failed_keys)

@@ -32,35 +32,25 @@ class Reason(Enum):
 
 
 REPEATED = frozenset({Reason.NO_ENERGY, Reason.FLAGGED})
-"""The reasons of cases that have a row which meets the demand."""
-
-
-@dataclass(frozen=True)
-class Demand:
-    """The requirements on a row. Only rows of ``boards`` (UUIDs) count; None for all boards."""
-
-    protocol: MeasurementProtocol
-    has_meter: bool
-    boards: tuple[str | None, ...] | None = None
-
-    def shortcoming(self, row: MeasurementRow) -> Reason | None:
-        if not row.circumstances.suffices_for(self.protocol.loop_s, self.protocol.relative_error, FULL_LOOP_S):
-            return Reason.SHORTER
-        if self.boards is not None and row.circumstances.device_uuid not in self.boards:
-            return Reason.OTHER_BOARD
-        return None
+"""The reasons of cases that have a row which is precise enough."""
 
 
 class KnownRows:
-    """The rows that meet a demand, and the keys that they complete.
+    """The rows that are as precise as a protocol, of some boards (UUIDs; None for all), and the keys they complete.
 
     A key is complete with one row that is not flagged and, if there is a meter, has energy; or with ``RETRIES.runs``
     other rows. A measurement that was disturbed in one run need not be so in the next. Rows under other conditions may
     complete a case, too (``measuring.conditions``).
     """
 
-    def __init__(self, demand: Demand, rows: Iterable[MeasurementRow]) -> None:
-        self._demand = demand
+    def __init__(
+        self,
+        protocol: MeasurementProtocol,
+        has_meter: bool,
+        rows: Iterable[MeasurementRow],
+        boards: tuple[str | None, ...] | None = None,
+    ) -> None:
+        self._protocol, self._has_meter, self._boards = protocol, has_meter, boards
         self._shortcomings: dict[str, Reason] = {}
         self.best: dict[str, MeasurementRow] = {}
         self._numbers: Counter[str] = Counter()
@@ -70,12 +60,14 @@ class KnownRows:
     def add(self, rows: Iterable[MeasurementRow]) -> None:
         counting = []
         for row in rows:
-            shortcoming = self._demand.shortcoming(row)
-            if shortcoming is None:
+            circumstances = row.circumstances
+            if not circumstances.suffices_for(self._protocol.loop_s, self._protocol.relative_error, FULL_LOOP_S):
+                self._shortcomings[row.key] = Reason.SHORTER
+            elif self._boards is not None and circumstances.device_uuid not in self._boards:
+                self._shortcomings[row.key] = Reason.OTHER_BOARD
+            else:
                 counting.append(row)
                 self._conditions.setdefault(case_key(row.key), {})[row.key] = row.conditions
-            else:
-                self._shortcomings[row.key] = shortcoming
         self._numbers.update(row.key for row in counting)
         known = [self.best[key] for key in {row.key for row in counting} & self.best.keys()]
         self.best |= best_rows([*known, *counting])
@@ -93,7 +85,7 @@ class KnownRows:
             return self._shortcomings.get(key, Reason.MISSING)
         if self._numbers[key] >= RETRIES.runs:
             return None
-        if self._demand.has_meter and row.measurement.energy_j is None:
+        if self._has_meter and row.measurement.energy_j is None:
             return Reason.NO_ENERGY
         return Reason.FLAGGED if is_doubtful(row) else None
 

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 from opcost.columns import present_moment
 from opcost.errors import UserError
-from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts, PowerCapRow, Wish
+from opcost.metering.cap_rows import CapCost, CapPoint, PowerCapRow, Wish
 from opcost.metering.power_caps import (
     ABOVE_POWER_RATIO,
     CAPS,
@@ -147,8 +147,9 @@ class CapCourse:
         plan: CapSweepPlan,
         keep: Callable[[PowerCapRow], None],
     ) -> None:
-        uuid = short_uuid(board.uuid)
-        self._facts = CapSweepFacts(present_moment(), work.name, board.device, uuid, plan.order_seed, limit.old_w)
+        of_board = {"device": board.device, "device_uuid": short_uuid(board.uuid), "found_limit_w": limit.old_w}
+        of_plan = {"work": work.name, "order_seed": plan.order_seed}
+        self._of_sweep = {"sweep_started_at": present_moment(), **of_plan, **of_board}
         self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
         self._rows: list[PowerCapRow] = []
 
@@ -159,7 +160,7 @@ class CapCourse:
             try:
                 lowest_w = self._limit.range_w.lowest_w
             except GpuError as error:
-                raise UserError(f"{self._facts.device}: its lowest power limit is unknown: {error}") from error
+                raise UserError(f"{self._of_sweep['device']}: its lowest power limit is unknown: {error}") from error
             caps = caps_below(lowest_w, found_w, self._rows[0].power_w if self._work.is_steady else None)
             chance = random.Random(self._plan.order_seed)
             for _ in range(repetitions):
@@ -178,7 +179,7 @@ class CapCourse:
         progress.begin(f"{cap_w:g} W")
         self._limit.set_w(cap_w)
         cost = self._work.measure()
-        row = self._facts.row(len(self._rows) + 1, cap_w, cost)
+        row = cost.row(len(self._rows) + 1, cap_w, **self._of_sweep)
         self._keep(row)
         if row.energy_j is None:
             raise UserError(f"{self._work.name} at {cap_w:g} W: its energy is unknown: {row.energy_missing_reason}")

@@ -150,8 +150,9 @@ def temporary_folder() -> Path:
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError:
-        remedy = "make room in /tmp, or set TMPDIR to a folder with room"
-        raise UserError(f"no folder for temporary files can be written; {remedy}") from None
+        raise UserError(
+            "no folder for temporary files can be written; make room in /tmp, or set TMPDIR to a folder with room"
+        ) from None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from simulated_caps import LARGEST_LOSS_RATIO, SimulatedCard, losses, swept
 
-from opcost.metering.cap_rows import CapCost, CapPoint, CapSweepFacts, Objective, Wish
+from opcost.metering.cap_rows import CapCost, CapPoint, Objective, Wish
 from opcost.metering.power_caps import (
     best_cap,
     fit_caps,
@@ -155,9 +155,10 @@ def test_caps_above_the_power_of_a_steady_load_are_not_measured(capsys: pytest.C
 
 
 def test_a_row_of_unknown_energy_has_a_reason_and_no_power() -> None:
-    facts = CapSweepFacts("2026-11-28T00:00:00+00:00", "model", "cuda:0", "GPU-0", 1, 700.0)
-    unknown = facts.row(1, 400.0, CapCost(2.0, None, missing_reason="no meter"))
+    sweep = {"sweep_started_at": "2026-11-28T00:00:00+00:00", "work": "model", "order_seed": 1}
+    sweep |= {"device": "cuda:0", "device_uuid": "GPU-0", "found_limit_w": 700.0}
+    unknown = CapCost(2.0, None, missing_reason="no meter").row(1, 400.0, **sweep)
     assert (unknown.power_w, unknown.energy_delay_product, unknown.energy_delay_squared_product) == (None, None, None)
     assert (unknown.time_s, unknown.energy_missing_reason) == (2.0, "no meter")
-    known = facts.row(2, 400.0, CapCost(2.0, 600.0, 6.0))
+    known = CapCost(2.0, 600.0, 6.0).row(2, 400.0, **sweep)
     assert (known.power_w, known.energy_delay_product, known.energy_delay_squared_product) == (300.0, 1200.0, 2400.0)

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.running.plan import IN_A_BLOCK, Demand, KnownRows, Plan, Reason, Wanted, Work, make_plan, planned_blocks
+from opcost.running.plan import IN_A_BLOCK, KnownRows, Plan, Reason, Wanted, Work, make_plan, planned_blocks
 
 SECOND = MeasurementProtocol(warm_up_s=0.5, loop_s=1.0)
 FP32 = replace(SIMULATED_CONDITIONS, precision="fp32")
@@ -49,15 +50,17 @@ def work(*cases: Case, name: str = "a", setting: Setting = USUAL) -> Work:
 def plan(
     works: Sequence[Work],
     rows: Sequence[MeasurementRow] = (),
-    demand: Demand | None = None,
     failed: Sequence[MeasurementRow] = (),
+    protocol: MeasurementProtocol = SECOND,
+    has_meter: bool = True,
+    boards: tuple[str | None, ...] | None = None,
 ) -> Plan:
-    demand = demand or Demand(SECOND, has_meter=True)
-    return make_plan(works, KnownRows(demand, rows), demand.protocol, CONDITIONS, {row.key for row in failed})
+    known = KnownRows(protocol, has_meter, rows, boards)
+    return make_plan(works, known, protocol, CONDITIONS, {row.key for row in failed})
 
 
-def reasons(rows: Sequence[MeasurementRow], demand: Demand | None = None) -> list[Reason]:
-    return [item.reason for item in plan([work(RELU)], rows, demand).items]
+def reasons(rows: Sequence[MeasurementRow], **demand: Any) -> list[Reason]:
+    return [item.reason for item in plan([work(RELU)], rows, **demand).items]
 
 
 def names(planned: Plan) -> list[list[str]]:
@@ -101,7 +104,7 @@ def test_what_is_missing_has_a_reason(rows: list[MeasurementRow], expected: list
 
 
 def test_where_there_is_no_meter_no_energy_is_missing() -> None:
-    assert reasons([row(has_energy=False)], Demand(SECOND, has_meter=False)) == []
+    assert reasons([row(has_energy=False)], has_meter=False) == []
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,7 @@ def test_rows_of_other_boards_count_unless_boards_are_named(
 ) -> None:
     """A CPU's board has no name."""
     rows = [row(board=None if boards == (None,) else "there")]
-    assert reasons(rows, Demand(SECOND, has_meter=True, boards=boards)) == expected
+    assert reasons(rows, boards=boards) == expected
 
 
 def test_a_precision_is_settled_by_one_as_good() -> None:
@@ -121,10 +124,9 @@ def test_a_precision_is_settled_by_one_as_good() -> None:
         replace(row(), circumstances=replace(MEASURED.circumstances, loop_s=None, relative_error=relative_error))
         for relative_error in (0.02, 0.01)
     ]
-    demand = Demand(precise, has_meter=True)
-    assert reasons([*found[:1], row()], demand) == [Reason.SHORTER]
-    assert reasons(found, demand) == []
-    assert reasons([row(loop_s=30.0)], demand) == []
+    assert reasons([*found[:1], row()], protocol=precise) == [Reason.SHORTER]
+    assert reasons(found, protocol=precise) == []
+    assert reasons([row(loop_s=30.0)], protocol=precise) == []
 
 
 def test_what_two_models_want_is_measured_for_the_first_one_in_each_precision() -> None:
@@ -192,7 +194,7 @@ def test_a_plan_is_data_that_says_how_many_are_to_be_measured_for_which_reason()
 
 
 def test_rows_that_are_added_settle_what_they_should_and_replace_no_better_ones() -> None:
-    known = KnownRows(Demand(SECOND, has_meter=True), [row(loop_s=0.5), row(GELU)])
+    known = KnownRows(SECOND, True, [row(loop_s=0.5), row(GELU)])
     key = row().key
     found = []
     for _ in range(RETRIES.runs):
