@@ -449,10 +449,7 @@ class ComparisonRow(Columns):
         return estimate_of(*values)
 
     def correction(self, quantity: str) -> Estimate | None:
-        """Return all that corrects the sum of ``time`` or ``energy``: the cache correction and the power limit's part.
-
-        None if the cache correction is unknown. An unknown part of the power limit is left out.
-        """
+        """Return cache correction and power limit's part, which is left out if unknown, of ``time`` or ``energy``."""
         cache, limit = (self.estimate(quantity, part) for part in ("correction_", "power_limit_"))
         return cache if cache is None or limit is None else sum_of_independent([cache, limit])
 

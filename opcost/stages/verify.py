@@ -381,20 +381,18 @@ def _kinds(
     alone: dict[OperatorTuple, Launched | str],
     name_of: Callable[[OperatorTuple], str],
 ) -> list[KindOfOperator]:
-    pairs: dict[str, list[tuple[Launched, Launched | str]]] = {}
-    for operator, launched in calls.items():
-        pairs.setdefault(name_of(operator), []).extend((call, alone[operator]) for call in launched)
+    pairs = [(operator, call, alone[operator]) for operator, launched in calls.items() for call in launched]
     kinds = [
         KindOfOperator(
             operator=name,
             calls=len(group),
-            in_model_s=sum(call.time_s for call, _ in group),
-            alone_s=total_if_known(None if isinstance(own, str) else own.time_s for _, own in group),
+            in_model_s=sum(call.time_s for _, call, _ in group),
+            alone_s=total_if_known(None if isinstance(own, str) else own.time_s for _, _, own in group),
             same_kernels_s=sum(
-                call.time_s for call, own in group if not isinstance(own, str) and call.names == own.names
+                call.time_s for _, call, own in group if not isinstance(own, str) and call.names == own.names
             ),
         )
-        for name, group in pairs.items()
+        for name, group in grouped(pairs, lambda pair: name_of(pair[0])).items()
     ]
     return sorted(kinds, key=lambda kind: -kind.in_model_s)
 
