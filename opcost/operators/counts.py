@@ -10,7 +10,6 @@ from functools import cache, cached_property
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from opcost.columns import COUNT, SHARE, Column, Columns, Values, grouped, one_of
-from opcost.estimates import ratio_if_known
 from opcost.operators.input_roles import patterned_inputs, shown_inputs, shows_spread
 from opcost.operators.texts import parse_value
 from opcost.operators.tuples import META, Count, OperatorTuple, Phase, PlainValue, short_hash, value_text
@@ -371,14 +370,19 @@ def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
     return Selection(replace(counts, counts=tuple(kept)), replace(counts, counts=tuple(dropped)))
 
 
+def _ratio(part: float | None, whole: float) -> float | None:
+    # That of ``estimates`` imports numpy, and ``--help`` answers before anything is installed.
+    return None if part is None or not whole else part / whole
+
+
 def share(part: Iterable[OperatorCount], whole: OperatorCounts) -> Share:
     """Return the share of a model that some of its tuples have."""
     chosen = replace(whole, counts=tuple(part))
     return Share(
         calls=chosen.operator_calls,
-        calls_ratio=ratio_if_known(chosen.operator_calls, whole.operator_calls),
-        flop_ratio=None if whole.without_formula else ratio_if_known(chosen.flop, whole.total_flop),
-        memory_bytes_ratio=ratio_if_known(chosen.memory_bytes, whole.total_memory_bytes),
+        calls_ratio=_ratio(chosen.operator_calls, whole.operator_calls),
+        flop_ratio=None if whole.without_formula else _ratio(chosen.flop, whole.total_flop),
+        memory_bytes_ratio=_ratio(chosen.memory_bytes, whole.total_memory_bytes),
     )
 
 
@@ -387,10 +391,8 @@ def outside(whole: OperatorCounts) -> Share:
     return Share(
         calls=0,
         calls_ratio=None,
-        flop_ratio=None
-        if whole.without_formula
-        else ratio_if_known(whole.total_flop - (whole.flop or 0), whole.total_flop),
-        memory_bytes_ratio=ratio_if_known(whole.total_memory_bytes - whole.memory_bytes, whole.total_memory_bytes),
+        flop_ratio=None if whole.without_formula else _ratio(whole.total_flop - (whole.flop or 0), whole.total_flop),
+        memory_bytes_ratio=_ratio(whole.total_memory_bytes - whole.memory_bytes, whole.total_memory_bytes),
     )
 
 
