@@ -167,7 +167,13 @@ def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTupl
             values[1] = values[0]
         elif "return_loss" in known and IMAGE in known:
             # Models that compare texts with images, as CLIP, need both.
-            named.append((IMAGE, _image(operator, configuration, spec.shape[0])))
+            of_images = getattr(configuration, "vision_config", None)
+            side = getattr(of_images, "image_size", USUAL_IMAGE[1])
+            sides = tuple(side) if isinstance(side, (list, tuple)) else (side, side)
+            shape = (spec.shape[0], getattr(of_images, "num_channels", USUAL_IMAGE[0]), *sides)
+            dtype, is_channels_last = storage_form(operator)
+            strides = channels_last_strides(shape) if is_channels_last else None
+            named.append((IMAGE, TensorSpec(shape, dtype, strides, identity=1)))
     elif model.main_input_name == SOUND and has_decoder and DECODER_TEXT in known:
         named.append((DECODER_TEXT, TensorSpec((spec.shape[0], USUAL_LENGTH), "int64", identity=1)))
         values[1] = _token_ids(operator, configuration)
@@ -180,15 +186,6 @@ def _token_ids(operator: OperatorTuple, configuration: Any) -> PlainValue:
         remedy = f"write inputs: {{{TEXT}: {{shape: [...], dtype: int64}}}}"
         raise CannotBuildError(f"{operator.short_name} has no vocab_size; {remedy}")
     return INTEGERS, 0, int(vocabulary)
-
-
-def _image(operator: OperatorTuple, configuration: Any, batch: int) -> TensorSpec:
-    of_images = getattr(configuration, "vision_config", None)
-    side = getattr(of_images, "image_size", USUAL_IMAGE[1])
-    sides = tuple(side) if isinstance(side, (list, tuple)) else (side, side)
-    shape = (batch, getattr(of_images, "num_channels", USUAL_IMAGE[0]), *sides)
-    dtype, is_channels_last = storage_form(operator)
-    return TensorSpec(shape, dtype, channels_last_strides(shape) if is_channels_last else None, identity=1)
 
 
 @contextmanager

@@ -70,7 +70,13 @@ def _pattern(tensor: torch.Tensor, given: PatternedInput) -> Pattern:
         return USUAL[given.role]
     if given.role is Role.MASK:
         return _of_mask(stored)
-    return (_of_loads if given.role is Role.LOADS else _of_indices)(stored.long(), given.bound)
+    if given.role is not Role.LOADS:
+        return _of_indices(stored.long(), given.bound)
+    ends = stored.long()
+    largest, groups = int(ends.diff(prepend=ends.new_zeros(1)).max()), ends.numel()
+    # Loads are unequal if the largest is nearer to the largest of those, in proportion, than to an equal one.
+    limit = given.bound * math.sqrt(1.0 / groups * float(_zipf(groups)[0]))
+    return Pattern.UNEQUAL_LOADS if largest > limit else Pattern.EQUAL_LOADS
 
 
 def _of_indices(indices: torch.Tensor, rows: int) -> Pattern:
@@ -115,32 +121,6 @@ def _of_mask(mask: torch.Tensor) -> Pattern:
     if not bool((~before & after).any()):
         return Pattern.PADDING
     return Pattern.RANDOM if bool((before & ~after).any()) else Pattern.NOT_PADDING
-
-
-def _of_loads(ends: torch.Tensor, last: int) -> Pattern:
-    """Return unequal loads if the largest is nearer to the largest of those, in proportion, than to an equal one."""
-    largest = int(ends.diff(prepend=ends.new_zeros(1)).max())
-    groups = ends.numel()
-    limit = last * math.sqrt(1.0 / groups * float(_zipf(groups)[0]))
-    return Pattern.UNEQUAL_LOADS if largest > limit else Pattern.EQUAL_LOADS
-
-
-def drawn_pattern(given: PatternedInput, pattern: Pattern, generator: torch.Generator | None) -> torch.Tensor:
-    """Draw an input with a pattern that is not usual, on the generator's device (shapes only without one)."""
-    shape = stored_sizes(given.spec)
-    if generator is None:
-        return torch.empty(given.spec.shape, device="meta")
-    with torch.device(generator.device):
-        if given.role is Role.MASK:
-            drawn = _mask(shape, pattern)
-        elif given.role is Role.LOADS:
-            drawn = (_zipf(math.prod(shape)).cumsum(0) * given.bound).long()
-            drawn[-1] = given.bound
-        else:
-            drawn = _indices(shape, given.bound, pattern, generator)
-    if pattern in (Pattern.SORTED, Pattern.SORTED_ZIPF):
-        drawn = drawn.flatten().sort().values
-    return drawn.reshape(shape).expand(given.spec.shape)
 
 
 def _mask(shape: tuple[int, ...], pattern: Pattern) -> torch.Tensor:
@@ -244,17 +224,39 @@ class DrawnInputs:
         return buffer.to(dtype)
 
     def patterned(self, spec: TensorSpec, given: PatternedInput, pattern: Pattern) -> torch.Tensor:
-        return self._laid_out(spec, drawn_pattern(given, pattern, self._generator))
+        """Draw an input with a pattern that is not usual."""
+        shape = stored_sizes(spec)
+        if self._generator is None:
+            return self._laid_out(spec, torch.empty(spec.shape, device=META))
+        with torch.device(self._drawn_on):
+            if given.role is Role.MASK:
+                drawn = _mask(shape, pattern)
+            elif given.role is Role.LOADS:
+                drawn = (_zipf(math.prod(shape)).cumsum(0) * given.bound).long()
+                drawn[-1] = given.bound
+            else:
+                drawn = _indices(shape, given.bound, pattern, self._generator)
+        if pattern in (Pattern.SORTED, Pattern.SORTED_ZIPF):
+            drawn = drawn.flatten().sort().values
+        return self._laid_out(spec, drawn.reshape(shape).expand(spec.shape))
 
     def groups(self, spec: TensorSpec, first: int, end: int) -> torch.Tensor:
         """Return the ends of equal groups, or their starts if ``first`` is 0."""
         groups = torch.arange(first, first + spec.elements, device=self._device) * end // spec.elements
         return groups.to(getattr(torch, spec.dtype)).reshape(spec.shape)
 
-    def described(self, spec: TensorSpec, values: PlainValue) -> torch.Tensor:
+    def described(self, spec: TensorSpec, values: Any) -> torch.Tensor:
         """Return values that a config or a function prescribes (``operators.model_inputs``)."""
-        if isinstance(values, tuple):
-            drawn = self._in_range(spec, values)
+        kind, first, end = values if isinstance(values, tuple) else (values, 0, 0)
+        if kind == UNIFORM:
+            drawn = torch.rand(spec.shape, device=self._drawn_on, generator=self._generator)
+            drawn = drawn.mul(end - first).add(first)
+        elif kind in (LENGTHS, BOUNDARIES):
+            number = spec.shape[-1] - int(kind == BOUNDARIES)
+            boundaries: torch.Tensor = torch.arange(number + 1) * end // max(number, 1)
+            drawn = (boundaries.diff() if kind == LENGTHS else boundaries).expand(spec.shape)
+        elif isinstance(values, tuple):
+            drawn = torch.randint(first, end, spec.shape, device=self._drawn_on, generator=self._generator)
         elif values == ZEROS:
             drawn = torch.zeros(spec.shape, device=self._drawn_on)
         elif values == POSITIVE_DEFINITE:
@@ -273,18 +275,6 @@ class DrawnInputs:
         sizes = stored_sizes(spec)
         stored = torch.empty_strided(sizes, strides, dtype=getattr(torch, spec.dtype), device=self._device)
         return stored.copy_(drawn[tuple(map(slice, sizes))]).expand(spec.shape)
-
-    def _in_range(self, spec: TensorSpec, values: tuple[Any, ...]) -> torch.Tensor:
-        kind, first, end = values
-        if kind == UNIFORM:
-            drawn = torch.rand(spec.shape, device=self._drawn_on, generator=self._generator)
-            return drawn.mul(end - first).add(first)
-        if kind in (LENGTHS, BOUNDARIES):
-            is_lengths = kind == LENGTHS
-            number = spec.shape[-1] if is_lengths else spec.shape[-1] - 1
-            boundaries: torch.Tensor = torch.arange(number + 1) * end // max(number, 1)
-            return (boundaries.diff() if is_lengths else boundaries).expand(spec.shape)
-        return torch.randint(first, end, spec.shape, device=self._drawn_on, generator=self._generator)
 
     def boxes(self, spec: TensorSpec, side: float) -> torch.Tensor:
         """Draw boxes in an image of a side in pixels: left, top, right, bottom; of five columns, the first is zero.

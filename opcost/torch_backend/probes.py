@@ -6,7 +6,7 @@ import gc
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,8 +110,7 @@ class MemoryWatch:
         return None
 
 
-MARK = "opcost mark "
-FIRST = "first"
+MARK, FIRST = "opcost mark ", "first"
 
 Mark = Callable[[str], AbstractContextManager[Any]]
 """Returns a context; kernels that are launched inside have this mark."""
@@ -134,14 +133,12 @@ def profiled(run: Callable[[Mark], None]) -> list[Kernel]:
             torch.zeros(1, device="cuda")
         run(lambda mark: record_function(f"{MARK}{mark}"))
         torch.cuda.synchronize()
-    return [kernel for kernel in _kernels(profiler.events()) if kernel.mark != FIRST]
-
-
-def _kernels(events: Any) -> Iterator[Kernel]:
-    for event in events:
+    kernels: list[Kernel] = []
+    for event in profiler.events():
         # The mark is around the event on the host's time line.
         around = event
         while event.kernels and around is not None and not around.name.startswith(MARK):
             around = around.cpu_parent
         mark = None if around is None else str(around.name.removeprefix(MARK))
-        yield from (Kernel(kernel.name, kernel.duration * 1e-6, mark) for kernel in event.kernels)
+        kernels += [Kernel(kernel.name, kernel.duration * 1e-6, mark) for kernel in event.kernels if mark != FIRST]
+    return kernels
