@@ -18,8 +18,6 @@ from opcost.sources.port import ConfiguredModel
 from opcost.torch_backend.values import real_value
 from opcost.torch_backend.workload import one_line
 
-WEIGHTS = "weights"
-
 
 def arguments_of(operator: OperatorTuple, device: str) -> dict[str, Any]:
     """Return the keyword arguments, which have no tensors, of the function or class that builds a model."""
@@ -67,7 +65,7 @@ def seeded(operator: OperatorTuple) -> Iterator[None]:
 
 def weights_file(operator: OperatorTuple) -> Path | None:
     """Return the file or folder with a model's weights, None for random ones."""
-    name = dict(operator.parameters).get(WEIGHTS)
+    name = dict(operator.parameters).get("weights")
     return None if name is None else Path(os.path.expanduser(str(name)))
 
 

@@ -51,10 +51,8 @@ BATCH_SIZE = 1
 def names() -> list[str]:
     """Return the names of all classes of models that the library lists for a task."""
     mappings = (getattr(modeling_auto, name) for name in dir(modeling_auto) if name.endswith("MAPPING_NAMES"))
-    listed_names: set[str] = set()
-    for value in (value for mapping in mappings for value in mapping.values()):
-        listed_names.update(value if isinstance(value, (tuple, list)) else [value])
-    return sorted(name for name in listed_names if name)
+    values = (value for mapping in mappings for value in mapping.values())
+    return sorted({name for value in values for name in ([value] if isinstance(value, str) else value or ()) if name})
 
 
 def listed(model_name: str) -> ListedModel:

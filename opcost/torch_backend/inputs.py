@@ -109,14 +109,11 @@ def _zipf(ranks: int) -> torch.Tensor:
 
 
 def _of_mask(mask: torch.Tensor) -> Pattern:
-    if bool(mask.all()):
-        return Pattern.ALL_TRUE
-    if not bool(mask.any()):
-        return Pattern.ALL_FALSE
-    if mask.dim() > 1 and min(mask.shape[-2:]) > 1:
-        causal = mask.new_ones(mask.shape).tril()
-        if torch.equal(mask, causal) or torch.equal(mask, ~causal):
-            return Pattern.CAUSAL if bool(mask[(0,) * mask.dim()]) else Pattern.NOT_CAUSAL
+    exact = [Pattern.ALL_TRUE, Pattern.ALL_FALSE]
+    exact += [Pattern.CAUSAL, Pattern.NOT_CAUSAL] if mask.dim() > 1 and min(mask.shape[-2:]) > 1 else []
+    for pattern in exact:
+        if torch.equal(mask, _mask(mask.shape, pattern).to(mask)):
+            return pattern
     before, after = mask[..., :-1], mask[..., 1:]
     if not bool((~before & after).any()):
         return Pattern.PADDING

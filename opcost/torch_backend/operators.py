@@ -96,9 +96,6 @@ WITHOUT_EFFECT_IN_EVAL: Mapping[str, tuple[str, ...]] = {
 """Parameters without effect in eval mode, with the beginning of the class's name. They are omitted, so that modules
 with the same kernels are one tuple. A box generator's ratios are contained in its scales."""
 
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-"""``*args`` and ``**kwargs``: unknown for modules with weights (LSTM), without effect for others (Identity)."""
-
 # Readers of constructor arguments that the module does not keep in an attribute of the same name.
 SPECIAL_READERS: Mapping[tuple[str, str], Callable[[Any], Any]] = {
     ("MultiheadAttention", "bias"): lambda module: module.in_proj_bias is not None,
@@ -426,7 +423,8 @@ def module_parameters(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:
     unknown = []
     has_weights = next(module.parameters(), None) is not None
     for name, parameter in _constructor_parameters(_operator_class(module)):
-        is_variadic = parameter.kind in VARIADIC and not has_weights
+        # ``*args`` and ``**kwargs`` are unknown for modules with weights (LSTM), without effect for others (Identity).
+        is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and not has_weights
         if name in ("device", DTYPE) or name.startswith("_") or is_variadic or _is_without_effect(module, name):
             continue
         value = _argument(module, name)
