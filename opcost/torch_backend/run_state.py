@@ -11,6 +11,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from threading import Condition
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
@@ -23,8 +24,9 @@ from opcost.errors import CannotMeasureError
 CONTAINERS = (dict, list, set, deque)
 """The mutable containers whose contents are kept."""
 
-WITHOUT_ATTRIBUTES = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, torch.ScriptObject)
-"""Objects whose attributes no run is expected to change, and those of C++."""
+WITHOUT_ATTRIBUTES = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, torch.ScriptObject, Condition)
+"""Objects whose attributes no run is expected to change, those of C++, and whose list of waiting threads nothing else
+may change: a thread that is taken off it, as that of a queue, waits for ever."""
 
 MOST_KEPT_BYTES = 2**26
 """The largest tensors, but for buffers, whose values are kept: larger ones are weights of some kind."""

@@ -1,5 +1,8 @@
 """Example inputs become the arguments of a run by one rule, and a user's model is given back as it was."""
 
+import queue
+import threading
+import time
 from collections import OrderedDict, UserDict, namedtuple
 from collections.abc import Callable
 from typing import Any
@@ -280,3 +283,16 @@ def test_what_cannot_be_changed_does_not_keep_the_rest_from_being_put_back(
         assert not model.layer.training
     assert (model.training, model.layer.training, model.calls.item()) == (True, True, 0)
     assert caplog.text == ""
+
+
+def test_a_thread_that_began_to_wait_for_a_queue_is_woken_after_all_was_put_back() -> None:
+    model = nn.Linear(8, 8)
+    asked = model.asked = queue.Queue[int]()
+    thread = threading.Thread(target=asked.get, daemon=True)
+    with borrowed(model, torch.ones(2, 8)):
+        thread.start()
+        while not asked.not_empty._waiters:
+            time.sleep(1e-3)
+    asked.put(1)
+    thread.join(10)
+    assert not thread.is_alive()
