@@ -165,12 +165,8 @@ INTERVAL_S = 5.0
 """The time between two reports of one step. A report takes 20 us, between two chunks of a loop."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """A method of a bench and its arguments, or ``FACTS``."""
-
-    method: str
-    arguments: tuple[object, ...] = ()
+Question: TypeAlias = tuple[str, tuple[object, ...]]
+"""A method of a bench and its arguments, or ``FACTS``."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +216,7 @@ class ChildBench:
         """
         try:
             self._child.__enter__()
-            facts = self._child.ask(Question(FACTS), {OPENING: self._limits.opening_s})
+            facts = self._child.ask((FACTS, ()), {OPENING: self._limits.opening_s})
             self.device, self.is_gpu, self.has_meter, self.drift_case = facts
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
@@ -230,10 +226,10 @@ class ChildBench:
         return {step: self._child.step_times_s[step] for step in STEPS}
 
     def conditions(self, setting: Setting) -> Conditions:
-        return cast("Conditions", self._remembered(Question("conditions", (setting,))))
+        return cast("Conditions", self._remembered(("conditions", (setting,))))
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        return cast("Circumstances", self._remembered(Question("circumstances", (protocol,))))
+        return cast("Circumstances", self._remembered(("circumstances", (protocol,))))
 
     def _remembered(self, question: Question) -> Any:
         """Return an answer that stays the same, also after the process has ended."""
@@ -245,17 +241,17 @@ class ChildBench:
         return self._answers[question]
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
-        question = Question("measure", (case, setting, protocol, log_name))
+        question = ("measure", (case, setting, protocol, log_name))
         return cast("MeasuredCases", self._guarded(question, case.operator.is_model))
 
     def hold(self, case: Case, setting: Setting) -> None:
-        self._guarded(Question("hold", (case, setting)))
+        self._guarded(("hold", (case, setting)))
 
     def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
-        return cast("Repetition", self._guarded(Question("repeat", (protocol, log_name))))
+        return cast("Repetition", self._guarded(("repeat", (protocol, log_name))))
 
     def kernels(self, case: Case, setting: Setting) -> tuple[KernelUse, ...]:
-        return cast("tuple[KernelUse, ...]", self._guarded(Question("kernels", (case, setting))))
+        return cast("tuple[KernelUse, ...]", self._guarded(("kernels", (case, setting))))
 
     def _guarded(self, question: Question, is_model: bool = True) -> Any:
         """Return the answer to a question of several steps, after which a process that ended is started again.
@@ -312,10 +308,10 @@ def answering(
 
 def answer(bench: Bench, question: Question, held: HeldWorkload | None = None) -> object:
     """Answer one question with a bench in this process, or with the workload that it holds."""
-    if question.method == FACTS:
+    method, arguments = question
+    if method == FACTS:
         return bench.device, bench.is_gpu, bench.has_meter, bench.drift_case
-    asked = held if question.method in ("hold", "repeat", "kernels") else bench
-    return getattr(asked, question.method)(*question.arguments)
+    return getattr(held if method in ("hold", "repeat", "kernels") else bench, method)(*arguments)
 
 
 class Heartbeat(Observer):

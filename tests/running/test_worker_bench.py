@@ -124,9 +124,9 @@ class PlayedChild:
         """There is nothing to end."""
 
     def ask(self, question: Question, limits_s: object = None) -> object:
-        if question.method == FACTS:
+        if question[0] == FACTS:
             return "cuda:0", True, True, None
-        if question.arguments[0] in map(Case, FATALS):
+        if question[1][0] in map(Case, FATALS):
             raise ChildFaultError("ended by SIGKILL")
         return "measured"
 
@@ -226,7 +226,6 @@ import itertools, sys
 from pathlib import Path
 from opcost.running import bench
 from opcost.stages import measure_operators
-from opcost.running.bench import Question
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
@@ -245,9 +244,9 @@ def show():
 show()
 with bench.answering("cpu", Database(Path(sys.argv[1])), False, report_step=reported.append) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
-    answer(Question("circumstances", (protocol,)))
+    answer(("circumstances", (protocol,)))
     for operator in (RELU, NMS):
-        answer(Question("measure", (Case(operator), Setting("fp32"), protocol, "log")))
+        answer(("measure", (Case(operator), Setting("fp32"), protocol, "log")))
         show()
 # A step of several seconds is reported repeatedly.
 print(*[step for step, _ in itertools.groupby(reported)])
