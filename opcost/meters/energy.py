@@ -49,8 +49,6 @@ TICK_ERROR_S = 0.005 / math.sqrt(12)
 RAPL_UPDATE_S = 0.001
 """Time from one value of RAPL's counters to the next."""
 
-RAPL_RESOLUTION_S = 10 * RAPL_UPDATE_S
-
 RAPL_INTERVAL_S = 1.0
 """Time between two reads in the background, so that no wrap is missed: a counter of 262 kJ wraps every 5 minutes at
 870 W. The shorter it is, the fewer counters that begin again look like one that wraps."""
@@ -195,7 +193,7 @@ class RaplEnergy(EnergySource):
         return Readings(
             ticks=self._ticks.since(window.begin_s - RAPL_BEFORE_S),
             counter_meter=f"rapl {'package' if self.device == CPU else self.device}",
-            resolution_s=RAPL_RESOLUTION_S,
+            resolution_s=10 * RAPL_UPDATE_S,
             tick_error_s=RAPL_UPDATE_S / math.sqrt(12),
             missing_reason=self._failure or next(inside, None),
         )

@@ -77,12 +77,6 @@ class NvidiaSmiMeter:
         return power_trace([row.values for row in rows], self._path.name, missing_reason)
 
 
-def sources_of(rows: Sequence[PowerRow]) -> tuple[str, ...]:
-    """Return the names of the power fields in a log, the better one first."""
-    trace = power_trace(rows, None)
-    return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
-
-
 def power_trace(rows: Sequence[PowerRow], log_name: str | None, missing_reason: str | None = None) -> PowerTrace:
     """Return rows as a trace of the better power field that most have; with both fields, the other is its check."""
 

@@ -226,9 +226,10 @@ class NvidiaSmiLog(NvidiaSmiLogger):
         return None if self.is_running() else f"nvidia-smi has ended; its last line: {self.last_line()}"
 
     def sources(self) -> tuple[str, ...]:
-        from opcost.meters.nvidia_smi_meter import sources_of
+        from opcost.meters.nvidia_smi_meter import power_trace
 
-        return sources_of([row.values for row in self.follow(from_begin=True).read()])
+        trace = power_trace([row.values for row in self.follow(from_begin=True).read()], None)
+        return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
 
     def meter(self, log_name: str) -> Meter:
         from opcost.meters.nvidia_smi_meter import NvidiaSmiMeter
