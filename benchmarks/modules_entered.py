@@ -99,10 +99,9 @@ def of_runs(folder: Path) -> dict[str, Entered]:
     setting, protocol = Setting("fp32"), MeasurementProtocol(0.1, 0.2)
     database = Database(folder / "database")
     with open_local_bench("cpu", database, with_meter=False) as bench:
-        circumstances = bench.circumstances(protocol)
 
         def measure() -> None:
-            for row in measured_rows(bench, case, setting, protocol, circumstances):
+            for row in measured_rows(bench, case, setting, protocol):
                 database.operator_measurements.append(row)
 
         return {"model to counts": Entered(count), "tuple to line": Entered(measure)}
