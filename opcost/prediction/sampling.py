@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations
+from itertools import accumulate, combinations
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -118,16 +118,13 @@ def sample(
 
 def usual_kinds(times: Iterable[tuple[OperatorTuple, float]]) -> tuple[str, ...]:
     """Return the short names of operators that take most time in all models, the longest first; times are in s."""
-    of_kind: dict[str, float] = {}
+    times_s: dict[str, float] = {}
     for operator, time_s in times:
-        of_kind[operator.short_name] = of_kind.get(operator.short_name, 0.0) + time_s
-    found: list[str] = []
-    missing_s = MOST_OF_TIME * sum(of_kind.values())
-    for kind, time_s in sorted(of_kind.items(), key=lambda item: (-item[1], item[0])):
-        if missing_s > 0:
-            found.append(kind)
-            missing_s -= time_s
-    return tuple(found)
+        times_s[operator.short_name] = times_s.get(operator.short_name, 0.0) + time_s
+    longest = sorted(times_s, key=lambda kind: (-times_s[kind], kind))
+    before_s = accumulate((times_s[kind] for kind in longest), initial=0.0)
+    most_s = MOST_OF_TIME * sum(times_s.values())
+    return tuple(kind for kind, time_s in zip(longest, before_s, strict=False) if time_s < most_s)
 
 
 @dataclass(frozen=True)
