@@ -676,13 +676,13 @@ CONSTRUCTIONS: Mapping[str, Construction] = {
     "asks_for_modes": calls(asking, 2, word=Word.WARNED),
     "failing": calls(failing, 2),
     "fresh": Construction(Fresh),
-    "counter": Construction(lambda make: Changing(make(), lambda calls: calls), word=Word.WARNED),
-    "first_only": Construction(lambda make: Changing(make(), lambda calls: 2 if calls == 1 else 1)),
-    "every_other": Construction(lambda make: Changing(make(), lambda calls: 2 - calls % 2), word=Word.WARNED),
+    "counter": Construction(lambda make: Changing(make(), lambda calls: calls)),
+    "first_only": Construction(lambda make: Changing(make(), lambda calls: 2 if calls == 1 else 1), 2),
+    "every_other": Construction(lambda make: Changing(make(), lambda calls: 2 - calls % 2)),
     "random_depth": Construction(
         lambda make: Changing(make(), lambda _: random.randint(1, 20)), None, word=Word.WARNED
     ),
-    "growing": Construction(lambda make: Growing(make()), word=Word.WARNED),
+    "growing": Construction(lambda make: Growing(make())),
     "yields": calls(yields, word=Word.REFUSED),
     "awaits": calls(awaits, word=Word.REFUSED),
     "lazy": calls(lambda layer, *x: lambda: layer(*x), word=Word.REFUSED),

@@ -167,10 +167,9 @@ def found_by_opcost(kind: Kind, construction: Construction, device: str, caplog:
 
 
 def unobserved(kind: Kind, construction: Construction, device: str, computes_gradients: bool = False) -> Kept:
-    """Run a model twice without opcost, in inference mode unless it computes gradients."""
+    """Run a model without opcost, in inference mode unless it computes gradients."""
     ready = Kept(*built(kind, construction, device))
     with torch.no_grad() if computes_gradients else torch.inference_mode():
-        ready.run()
         ready.run()
     return ready
 
