@@ -264,7 +264,7 @@ def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, Operat
     product = ""
     for row in sound:
         count, product = counts.get(tuple_key(row.key)), row.conditions.device_product
-        if count is not None:
+        if count is not None and row.phase is count.phase:
             works.append(work_of(count, row, common_basis([row])))
     return roofline_of(works, memory_rate(product))
 

@@ -391,7 +391,8 @@ def cases_of(
         count = counts.get(tuple_key(row.key))
         is_sound = not is_doubtful(row) and not does_other_work(row.measurement)
         is_sound = is_sound and not has_zeros_in_weights(row.input_data)
-        if row.conditions == conditions and is_sound and count is not None and count.computes:
+        is_counted = count is not None and count.computes and row.phase is count.phase
+        if row.conditions == conditions and is_sound and is_counted:
             cases.setdefault(row.key, []).append(row)
     return cases
 

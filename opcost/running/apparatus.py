@@ -43,7 +43,7 @@ from opcost.meters.host import OtherLoad, SystemClock, cpu_product
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
 from opcost.meters.rapl import POWERCAP_FOLDER
 from opcost.operators.counts import Case
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.power.ports import AUTO, Clock, DeviceFacts, GpuError
 from opcost.running.device_lock import device_lock
 from opcost.running.devices import choose_device, facts_of
@@ -52,6 +52,7 @@ from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.capture import steady
+from opcost.torch_backend.passes import in_phase
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
@@ -90,7 +91,7 @@ class Workloads:
 
     @contextmanager
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
-        with precision(setting.precision):
+        with precision(setting.precision), in_phase(case.phase):
             eager = self._eager(case, setting)
             if self.background is not None:
                 self.background.pause()
@@ -174,7 +175,7 @@ class Apparatus:
     has_meter: bool = True
     drift_case: Case | None = None
     pause: Callable[[float], None] = time.sleep
-    duty_cycles: dict[tuple[str, Setting], float] = field(default_factory=dict)
+    duty_cycles: dict[tuple[str, Phase, Setting], float] = field(default_factory=dict)
     waiting_power: WaitingPower = field(default_factory=WaitingPower)
     background: BackgroundLoad | None = None
 
@@ -222,7 +223,7 @@ class Apparatus:
             build = partial(once, replace(protocol, at_full_clocks=False))
             return ((case, median_of_builds(build, protocol.builds)),)
         at_full_clocks = replace(protocol, at_full_clocks=protocol.relative_error is not None)
-        key = case.operator.key, setting
+        key = case.operator.key, case.phase, setting
         measurement = undisturbed(once, at_full_clocks, self.duty_cycles.get(key, 1.0))
         self.duty_cycles[key] = measurement.duty_cycle or 1.0
         return ((case, measurement),)

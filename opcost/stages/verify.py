@@ -36,7 +36,7 @@ from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.capture import capture, watch
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total, unfused
 from opcost.torch_backend.meta_device import like_a_device
-from opcost.torch_backend.passes import Context, inference
+from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.probes import Kernel, Mark, profiled
 from opcost.torch_backend.ready_model import REFUSALS, ReadyModel
 from opcost.torch_backend.switches import autocast, precision
@@ -191,7 +191,7 @@ def _check(resolved: ResolvedModel, device: str) -> CoverageRow:
     operator, listed = resolved.operator, resolved.listed
     ready = resolved.ready_to_count(device)
     unobserved: list[OperationCost] = []
-    with like_a_device(ready.device_type), unfused(), CostCounter(unobserved.append), inference():
+    with like_a_device(ready.device_type), unfused(), CostCounter(unobserved.append), running_calls():
         ready.run()
     captured: list[OperationCost] = []
     counts = capture(ready, operator, record=captured.append)
@@ -343,7 +343,7 @@ def _in_model(
     context = partial(autocast, config.precision, device)
     ready = resolve(model_tuple(config), code).with_inputs(device, context)
     for _ in range(2):
-        with context(), inference():
+        with context(), running_calls():
             ready.run()
     with context():
         operators, kernels = profiled_calls(ready, config.composites)

@@ -33,7 +33,7 @@ from opcost.operators.counts import (
     share,
     tuple_key,
 )
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
 
 
@@ -138,7 +138,7 @@ class Measurements:
         return sorted(rows, key=lambda row: self._board is not None and row.circumstances.device_uuid == self._board)
 
     def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
-        measured = [count for count in counts.counts if self._under(count.operator, conditions)]
+        measured = [count for count in counts.counts if self.under(count, conditions)]
         return memory_bytes_of(measured) / max(1, memory_bytes_of(counts.counts))
 
     def has_any(self, counts: OperatorCounts, conditions: Conditions) -> bool:
@@ -203,9 +203,9 @@ def _preferred(rows: Sequence[MeasurementRow], board: str | None) -> Measurement
     return next(of_board, rows[-1])
 
 
-def best_of_each_board(rows: Sequence[MeasurementRow]) -> list[MeasurementRow]:
-    """Return the best row for each key and board, see ``best_rows``."""
-    boards = grouped(rows, lambda row: row.circumstances.device_uuid)
+def best_of_each_board(rows: Iterable[MeasurementRow], phase: Phase = Phase.INFERENCE) -> list[MeasurementRow]:
+    """Return the best row of a phase for each key and board, see ``best_rows``."""
+    boards = grouped((row for row in rows if row.phase is phase), lambda row: row.circumstances.device_uuid)
     return [row for of_board in boards.values() for row in best_rows(of_board).values()]
 
 

@@ -32,7 +32,7 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, total
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import UNKNOWN, find_operator
-from opcost.torch_backend.passes import Context, inference
+from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.repeated_calls import WEIGHTS_OF_FUNCTIONS
 from opcost.torch_backend.values import plain_value
@@ -70,7 +70,7 @@ def replay(
     """Return an operator's outputs and costs, alone on random values; a CannotMeasureError or one of ``REFUSED``."""
     costs: list[OperationCost] = []
     function, args, kwargs = operator_call(operator, device)
-    with inference(), context(), like_a_device(device), CostCounter(costs.append):
+    with running_calls(), context(), like_a_device(device), CostCounter(costs.append):
         return plain_value(function(*args, **kwargs), {}), costs
 
 

@@ -44,7 +44,7 @@ from opcost.torch_backend.cost_counter import (
 from opcost.torch_backend.inputs import input_statistics, patterns_of
 from opcost.torch_backend.meta_device import like_a_device, results_of_a_device
 from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, module_tuple
-from opcost.torch_backend.passes import Context, inference
+from opcost.torch_backend.passes import Context, present_phase, running_calls
 from opcost.torch_backend.ready_model import (
     FirstRun,
     Forward,
@@ -178,7 +178,7 @@ def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
 
     modes = like_a_device(ready.device_type), CostCounter(costs.append), inside_of(counted), unfused()
     with ExitStack() as stack:
-        for mode in (*modes, _no_lost_tangents(), context(), inference()):
+        for mode in (*modes, _no_lost_tangents(), context(), running_calls()):
             stack.enter_context(mode)
         for result in tree_leaves(ready.run()):
             if isinstance(result, Coroutine):
@@ -294,7 +294,7 @@ class _Recorder(TorchFunctionMode):
     def run(self, ready: ReadyModel, composites: Collection[str]) -> None:
         self._fingerprint = ready.fingerprint
         with ExitStack() as stack:
-            stack.enter_context(inference())
+            stack.enter_context(running_calls())
             stack.enter_context(unfused())
             paths = {id(module): path for path, module in ready.model.named_modules()}
             # A part that is observed already would look changed.
@@ -403,6 +403,7 @@ class _Recorder(TorchFunctionMode):
                 statistics=tuple(call.statistics for call in calls) if self._device != META else (),
                 without_formula=cost.without_formula,
                 operations=calls[0].operations,
+                phase=present_phase(),
                 patterns=tuple(call.patterns for call in calls) if any(call.patterns for call in calls) else (),
                 positions=tuple(call.position for call in calls),
                 callers=tuple(indices[call.caller] for call in calls),

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.workload import Call, Calls
 from opcost.torch_backend.cost_counter import tensors_of
-from opcost.torch_backend.passes import inference
+from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.repeated_calls import ObservingMode, Operation, storage_of
 
 REPLAY_S = 0.01
@@ -83,7 +83,7 @@ class Pieces:
     waits: int
 
     def replay(self) -> None:
-        with inference():
+        with running_calls():
             for step in self.steps:
                 step()
 
@@ -131,7 +131,7 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
         torch.cuda.empty_cache()
     # The failed allocations so far include those that a library recovered from.
     shortages = torch.cuda.memory_stats(device).get("num_ooms", 0)
-    with torch.cuda.stream(stream), inference():
+    with torch.cuda.stream(stream), running_calls():
         try:
             captured = _in_placements(calls, stream)
         except SynchronisationRefusal:
@@ -152,7 +152,7 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
 
 def capture_again(call: Call, calls: int, stream: torch.cuda.Stream) -> CapturedCalls:
     """Capture calls that have been made before, on a stream."""
-    with torch.cuda.stream(stream), inference():
+    with torch.cuda.stream(stream), running_calls():
         graph = _in_cleared_memory(partial(GraphRecorder.captured, call=call, calls=calls), stream)
     return CapturedCalls((graph,), calls, stream, (call,))
 
@@ -203,7 +203,7 @@ def time_in_graph_s(call: Call, calls: int, device: str) -> float:
     """Return the time in s of a number of calls in a graph; ``CaptureRefusal`` if a call cannot be captured."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream), inference():
+    with torch.cuda.stream(stream), running_calls():
         _warm_up(call, stream)
         return _replayed_s(call, calls, stream)
 

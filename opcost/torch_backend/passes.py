@@ -1,26 +1,54 @@
-"""Passes of a model or an operator; so far only inference."""
+"""Passes of a model or an operator: how calls run in each phase."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import torch
 
+from opcost.errors import CannotMeasureError
+from opcost.operators.tuples import Phase
+
 Context: TypeAlias = Callable[[], AbstractContextManager[Any]]
 """Returns a new context manager for a call."""
 
+MODES: Mapping[Phase, Context] = {Phase.INFERENCE: torch.inference_mode}
+"""The mode of torch that calls of a phase run in. Calls of a phase without one are refused."""
+
+# Not an argument: calls run at a dozen places, some inside of others' contexts. Other threads begin with the default.
+_PRESENT: ContextVar[Phase] = ContextVar("phase", default=Phase.INFERENCE)
+
 
 @contextmanager
-def inference() -> Iterator[None]:
-    """While active, code that ``torch.compile`` has compiled runs as eager: its fused kernels are no operators.
+def in_phase(phase: Phase) -> Iterator[None]:
+    """While active, calls of this thread run in a phase. Raises CannotMeasureError: none can run in it."""
+    if phase not in MODES:
+        raise CannotMeasureError(f"no call runs in the phase {phase}")
+    before = _PRESENT.set(phase)
+    try:
+        yield
+    finally:
+        _PRESENT.reset(before)
 
-    torch's compiler is imported only where something is compiled: importing it takes a second.
+
+def present_phase() -> Phase:
+    """Return the phase that calls of this thread run in."""
+    return _PRESENT.get()
+
+
+@contextmanager
+def running_calls() -> Iterator[None]:
+    """While active, torch is in the mode of the present phase.
+
+    Code that ``torch.compile`` has compiled runs as eager: its fused kernels are no operators. torch's compiler is
+    imported only where something is compiled: importing it takes a second.
     """
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-    with torch.inference_mode(), stance:
+    with MODES[present_phase()](), stance:
         yield
 
 

@@ -19,7 +19,7 @@ from opcost.measuring.conditions import is_gpu
 from opcost.measuring.sweep_record import MemoryUse
 from opcost.measuring.workload import Workload
 from opcost.torch_backend.cuda_graph import elapsed_s
-from opcost.torch_backend.passes import inference
+from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, refused_calls, synchronize
 
 
@@ -38,7 +38,7 @@ def single_iteration_times_s(workload: Workload, device: str, number: int) -> li
                 return _between_events(single.graphs[0].replay, single.stream, number)
     if not isinstance(workload, EagerWorkload) or workload.iterations_per_round != 1:
         return []
-    with refused_calls(device), inference(), workload.context():
+    with refused_calls(device), running_calls(), workload.context():
         if is_gpu(device):
             return _between_events(workload.calls.cycle, torch.cuda.current_stream(device), number)
         times_s = []

@@ -22,7 +22,7 @@ from opcost.measuring.workload import Calls
 from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.cost_counter import autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.formulas import WRITTEN
-from opcost.torch_backend.passes import inference
+from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.values import arguments_by_name
 from opcost.units import megabytes
 
@@ -112,7 +112,7 @@ class Operation:
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor]) -> Calls:
     """Return calls of the same kernels that can be repeated; a CannotMeasureError if writes cannot be undone."""
     observer = _Observer(inputs)
-    with inference(), observer:
+    with running_calls(), observer:
         call()
     if not observer.writing:
         return Calls(call)

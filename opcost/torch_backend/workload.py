@@ -38,7 +38,7 @@ from opcost.torch_backend.cuda_graph import (
 )
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
-from opcost.torch_backend.passes import Context, inference
+from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.ready_model import REFUSALS
 from opcost.torch_backend.repeated_calls import Layer, device_memory, repeated
 from opcost.units import printable
@@ -136,7 +136,7 @@ class EagerWorkload(DeviceQueue):
 
     def run(self, rounds: int) -> int:
         with refused_calls(self.device):
-            with inference(), self.context():
+            with running_calls(), self.context():
                 for _ in range(rounds):
                     self.calls.cycle()
             return self.started(rounds)
@@ -227,7 +227,7 @@ def operator_workload(
             # Operators that only allocate return whatever the memory held.
             if operator.short_name not in ALLOCATIONS:
                 read = {name: value for name, value in layer.kwargs.items() if name != "out"}
-                with inference():
+                with running_calls():
                     flags = flags_of_output(calls.cycle(), (layer.args, read))
         return EagerWorkload(calls, device, context=context).annotated(flags=flags)
 
@@ -369,7 +369,7 @@ def _pause(clocks: int, device: str) -> None:
 
 def _time_s(call: Call, calls: int, device: str) -> float:
     """Return the time of a call on a GPU in s, without the time of its launch."""
-    with inference():
+    with running_calls():
         call()
         _pause(PROBE_CLOCKS, device)
         return device_time_s(partial(_repeat, call, calls), torch.cuda.current_stream(device)) / calls

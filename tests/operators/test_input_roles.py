@@ -12,7 +12,7 @@ from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputVal
 from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.operators import build_operator, function_tuple, module_tuple
-from opcost.torch_backend.passes import inference
+from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import operator_call
 
@@ -70,7 +70,7 @@ def test_probabilities_as_labels_and_dimensions_that_are_not_named_have_no_bound
 def drawn(function: Callable[..., object], *args: object, **kwargs: object) -> tuple[object, ...]:
     """Return the arguments that are drawn for a call, which runs on them."""
     built, again, named = operator_call(function_tuple(function, args, kwargs), "cpu")
-    with inference():
+    with running_calls():
         built(*again, **named)
     return again
 

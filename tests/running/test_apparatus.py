@@ -8,18 +8,22 @@ import torch
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, simulated_row
 
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.instruments import ProcessWatch
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import is_flagged, leaves_clocks_low, may_be_throttled
 from opcost.measuring.setting import Setting
 from opcost.operators.counts import Case
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import ZEROS, InputData
-from opcost.running.apparatus import SLOWED_FOR_S, Rest, open_apparatus
+from opcost.running.apparatus import SLOWED_FOR_S, Rest, Workloads, open_apparatus
 from opcost.running.devices import choose_device
 from opcost.storage.database import Database
+from opcost.torch_backend import passes
+from opcost.torch_backend.capture import capture, run_first
+from opcost.torch_backend.ready_model import ReadyModel
+from tests.small_model import SmallModel
 
 MEANWHILE = "another process came meanwhile"
 RELU = OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4,), "float32"),))
@@ -51,6 +55,27 @@ def test_a_device_rests_after_a_loop_that_was_cut_where_clocks_went_down(tmp_pat
         ((_, cut),) = apparatus.measure(Case(HEAVY), Setting("fp32"), precise, "log")
         apparatus.measure(Case(RELU), Setting("fp32"), precise, "log")
     assert (cut.flags, pauses_s) == ((Flag.AT_POWER_LIMIT,), [pytest.approx(SLOWED_FOR_S)])
+
+
+def test_a_phase_in_which_no_call_runs_is_refused() -> None:
+    workload = Workloads("cpu")(Case(RELU, phase=Phase.BACKWARD), Setting("fp32"))
+    with pytest.raises(CannotMeasureError, match="no call runs in the phase backward"), workload:
+        pass
+
+
+def test_calls_run_and_are_counted_in_their_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(passes.MODES, Phase.FORWARD, torch.no_grad)
+    modes: list[bool] = []
+
+    def noting(model: SmallModel, x: torch.Tensor) -> torch.Tensor:
+        modes.append(torch.is_inference_mode_enabled())
+        return x + 1
+
+    with passes.in_phase(Phase.FORWARD):
+        counts = capture(run_first(ReadyModel(SmallModel(noting), (torch.ones(2),))), OperatorTuple("model"))
+    assert {count.phase for count in counts.counts} == {Phase.FORWARD}
+    assert modes
+    assert not any(modes)
 
 
 def test_an_operator_is_measured_at_full_clocks_and_a_model_as_it_runs(tmp_path: Path) -> None:

@@ -31,7 +31,15 @@ from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.running.shipped_counts import counts_in
-from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, best_rows, sum_beside, sum_operators
+from opcost.summing.summation import (
+    EnergyBasis,
+    Measurements,
+    ModelCost,
+    best_of_each_board,
+    best_rows,
+    sum_beside,
+    sum_operators,
+)
 
 OTHER_CONDITIONS = replace(SIMULATED_CONDITIONS, precision="fp32")
 IN_GRAPHS = replace(SIMULATED_CONDITIONS, execution="graph")
@@ -142,6 +150,7 @@ def test_a_row_stands_for_calls_of_its_phase_only():
     cost = summed(counts_of(*counts), rows)
     assert cost.time_s is not None
     assert cost.time_s.value == 2 * 1.0 + 5 * 3.0
+    assert best_of_each_board(rows) == rows[:1]
     forward = summed(counts_of(replace(counts[0], phase=Phase.FORWARD)), rows)
     assert [count.phase for count in forward.missing] == [Phase.FORWARD]
 

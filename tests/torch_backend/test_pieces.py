@@ -20,7 +20,7 @@ from opcost.torch_backend.cuda_graph import (
     captured_in_pieces,
     may_launch_on,
 )
-from opcost.torch_backend.passes import inference
+from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.repeated_calls import Operation
 
 WAITING = frozenset({"item", "index", "nonzero"})
@@ -117,7 +117,7 @@ def captured(call: Callable[[], torch.Tensor]) -> Captured:
         outputs[:] = [call()]
 
     recorder = FakeRecorder()
-    with inference():
+    with running_calls():
         pieces = captured_in_pieces(keeping, recorder)
     assert pieces.graphs == len(recorder.graphs)
     assert {graph.replays for graph in recorder.graphs} <= {1}
@@ -228,7 +228,7 @@ def test_what_is_captured_in_pieces_computes_the_same(steps: list[Callable[[torc
         return y
 
     found = captured(call)
-    with inference():
+    with running_calls():
         assert torch.equal(found.output, call())
         found.pieces.replay()
         assert torch.equal(found.output, call())
