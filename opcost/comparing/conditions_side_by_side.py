@@ -223,7 +223,7 @@ def side_by_side(results: Both[ModelResult], chosen: Both[ChosenConditions]) -> 
 
     return SideBySide(
         name=these.name,
-        batch_size=these.input_size[0] if these.input_size else None,
+        batch_size=these.batch_size,
         input_size="x".join(map(str, these.input_size)),
         chosen=chosen[0],
         other_chosen=chosen[1],

@@ -409,6 +409,10 @@ class ModelResult:
         return replace(self.conditions, cache=WARM) if self.whole is None else self.whole.conditions
 
     @property
+    def batch_size(self) -> int | None:
+        return self.input_size[0] if self.input_size else None
+
+    @property
     def board(self) -> str | None:
         """The board (a UUID) of the whole."""
         return None if self.whole is None else self.whole.circumstances.device_uuid

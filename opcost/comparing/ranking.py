@@ -235,7 +235,7 @@ def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline
 
     return RankingRow(
         name=model.name,
-        batch_size=model.input_size[0] if model.input_size else None,
+        batch_size=model.batch_size,
         unit=None if model.units is None else model.units.unit,
         input_size="x".join(map(str, model.input_size)),
         source=SUM if whole is None else WHOLE,

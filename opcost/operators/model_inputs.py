@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import prod
 
 from opcost.operators.tuples import VALUES, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 
@@ -32,9 +33,17 @@ class Unit(str, Enum):
 
     SAMPLE = "sample"
     TOKEN = "token"
+    PIXEL = "pixel"
 
     def __str__(self) -> str:
         return self.value
+
+    def number_in(self, input_size: Sequence[int]) -> int | None:
+        """Return the units in an input, batch first: samples, tokens of sequences, or pixels; None of too few sizes."""
+        # The length stands behind the batch, height and width at the end.
+        sides = {Unit.SAMPLE: slice(0), Unit.TOKEN: slice(1, 2), Unit.PIXEL: slice(-2, None)}[self]
+        needed = {Unit.SAMPLE: 1, Unit.TOKEN: 2, Unit.PIXEL: 3}[self]
+        return input_size[0] * prod(input_size[sides]) if len(input_size) >= needed else None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import prod
 
+from opcost.operators.model_inputs import Unit
+
 MOST_SIZES = 200
 """The most sizes of a sweep: more are a mistake, such as a step of 1 over thousands of pixels."""
 
@@ -25,9 +27,9 @@ class AxisKind(Enum):
     BATCH = "batch"
 
     @property
-    def unit(self) -> str:
-        """The unit that costs are divided by: one pixel, one token, or one sample of a run."""
-        return {AxisKind.SIZE: "pixel", AxisKind.TOKENS: "token", AxisKind.BATCH: "sample"}[self]
+    def unit(self) -> Unit:
+        """The unit that costs are divided by."""
+        return {AxisKind.SIZE: Unit.PIXEL, AxisKind.TOKENS: Unit.TOKEN, AxisKind.BATCH: Unit.SAMPLE}[self]
 
     @property
     def numbers(self) -> int:

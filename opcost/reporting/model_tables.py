@@ -357,7 +357,7 @@ ABOUT_RUN = {
 def print_prediction(found: Prediction) -> None:
     """Print time, energy and power of a run with their intervals, and the operators that are least certain."""
     run, conditions = found.run, found.result.conditions
-    batch = f", batch {found.result.units.number}" if found.result.units else ""
+    batch = f", batch {found.result.batch_size}" if found.result.batch_size else ""
     how = f"{conditions.precision}, {conditions.execution}"
     sources = {MEASURED: "measured", SUM: "the sum of measured operators", PREDICTED: "predicted, not measured"}
     title = f"{found.result.name} on {conditions.device_product}{batch} ({how}): {sources[_source_of(found)]}"
@@ -483,7 +483,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
     costs = ("time_s", "energy_j", "time_deviation", "energy_deviation", "is_outside", "is_new", "is_small")
     return {
         "name": found.result.name,
-        "batch": None if found.result.units is None else found.result.units.number,
+        "batch": found.result.batch_size,
         "source": _source_of(found),
         "device_product": found.result.conditions.device_product,
         "precision": found.result.conditions.precision,

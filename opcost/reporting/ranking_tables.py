@@ -121,12 +121,14 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
         return None
     by = _known_order(by, [(row.energy_per_sample_j, row.power_w, row.saving_energy_per_sample_j) for row in rows])
     shared = _shared_size(rows)
-    title = f"{TITLES.get(by, TITLES[ENERGY])} on {_conditions_title(rows, ranking.differing)}"
+    unit = rows[0].unit or Unit.SAMPLE
+    order = TITLES.get(by, TITLES[ENERGY]).replace(Unit.SAMPLE, unit)
+    title = f"{order} on {_conditions_title(rows, ranking.differing)}"
     return RankingTable(
         "; ".join([title, *([", ".join(shared.values())] if shared else [])]),
         by,
         [
-            replace(column, title=column.title.replace(Unit.SAMPLE, rows[0].unit or Unit.SAMPLE))
+            replace(column, title=column.title.replace(Unit.SAMPLE, unit))
             for column in keeping(RANKED, SORTED_BY.get(by))
             if column.title not in shared
         ],
@@ -393,7 +395,7 @@ def _print_cost(label: str, model: ShownModel) -> None:
     errors = (row.time_standard_error_s, row.energy_standard_error_j) if is_whole else (None, None)
     doubt = doubt_mark(ranking_notes.is_sum_doubtful(row))
     saving_s, saving_j = (
-        None if saving is None or row.batch_size is None else saving * row.batch_size
+        None if saving is None or model.result.units is None else saving * model.result.units.number
         for saving in (row.saving_time_per_sample_s, row.saving_energy_per_sample_j)
     )
 
@@ -577,7 +579,7 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
         energy_j, result = None if one.energy_j is None else asdict(one.energy_j), one.result
         run = {"time_s": asdict(one.time_s), "energy_j": energy_j, "power_w": one.power_w}
         found = {"name": result.name, "source": PREDICTED, "predicted": run}
-        found |= {} if result.units is None else {"batch_size": result.units.number, "unit": result.units.unit}
+        found |= {"batch_size": result.batch_size, "unit": None if result.units is None else result.units.unit}
         objects.append({**unknown, **found, "conditions": asdict(result.conditions)})
     return objects
 

@@ -164,10 +164,11 @@ def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress:
     run = run_under(counts, rows, conditions, learned, whole)
     # A user's function may have got the batch as an argument.
     given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
-    units = config.units or next((Units(value) for value in given if type(value) is int and value > 0), None)
+    shape = config.shape or next(((value,) for value in given if type(value) is int and value > 0), ())
+    units = config.units or (Units(shape[0]) if shape else None)
     written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
     return Prediction(
-        run=replace(run, result=replace(run.result, name=config.name, units=units)),
+        run=replace(run, result=replace(run.result, name=config.name, input_size=shape, units=units)),
         samples=learned.learned.samples,
         memory=needed_memory(counts, conditions),
         written=written,
@@ -279,7 +280,8 @@ def predicted_models(
         learned = known[conditions]
         if learned is not None and model.counts is not None:
             run = run_under(model.counts, data.evidence, conditions, learned)
-            named = replace(run.result, name=model.config.name, units=model.config.units)
+            config = model.config
+            named = replace(run.result, name=config.name, input_size=config.shape, units=config.units)
             found.append(replace(run, result=named))
         if len(found) == MOST_PREDICTED:
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
@@ -33,7 +33,7 @@ from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mista
 from opcost.operators.counts import tuple_key
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request
-from opcost.running.shipped_counts import Identity, identity_of
+from opcost.running.shipped_counts import identity_of
 from opcost.stages.predict import predicted_models
 from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
 from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of, usual_name
@@ -268,12 +268,12 @@ def _refuse_empty_globs(request: Request) -> None:
 # Which models are meant
 
 
-def _place(config: ModelConfig) -> tuple[Identity, str]:
-    """Return what distinguishes measured models: fp32 and TF32 have the same counts."""
-    return identity_of(config), config.precision
+def _place(config: ModelConfig) -> Hashable:
+    """Return what distinguishes shown models: fp32 and TF32 have the same counts."""
+    return identity_of(config), config.precision, config.unit
 
 
-def _known(config: ModelConfig, known: Mapping[tuple[Identity, str], ModelConfig]) -> ModelConfig:
+def _known(config: ModelConfig, known: Mapping[Hashable, ModelConfig]) -> ModelConfig:
     """Return the config that describes the same, or this one under the usual name of a case."""
     # A config may be one of a precision, whose folder has it in its name.
     base = re.split(rf"_(?:{'|'.join(get_args(Precision))})(?=_|$)", SIZE_IN_NAME.sub("", config.config_name))[0]
@@ -363,10 +363,11 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
         # Results of all models take long.
         if any(model.config.name in left and data.is_measured(model, conditions) for model in data.models):
             results = tuple(data.results(conditions))
-            measured = tuple(one.name for one in results if one.name in left)
-            if measured:
-                found.append(_Set(conditions, results, measured))
-            left.difference_update(measured)
+            measured = [one for one in results if one.name in left]
+            # Costs of a token are not compared with those of an image.
+            for of_unit in grouped(measured, lambda one: one.units and one.units.unit).values():
+                found.append(_Set(conditions, results, tuple(one.name for one in of_unit)))
+            left.difference_update(one.name for one in measured)
     return found
 
 

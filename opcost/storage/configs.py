@@ -22,7 +22,7 @@ from opcost.measuring.conditions import CHANNELS_LAST, CONTIGUOUS
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT
 from opcost.measuring.setting import ChosenConditions
 from opcost.operators.grids import AnyGrid, TupleList, place_of
-from opcost.operators.model_inputs import DescribedInputs, Units
+from opcost.operators.model_inputs import DescribedInputs, Unit, Units
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
 from opcost.operators.tuples import (
     ARGUMENTS,
@@ -82,6 +82,7 @@ class ModelConfig:
     done: bool
     precision: str = TORCH_DEFAULT
     memory_format: str = CONTIGUOUS
+    unit: Unit = Unit.SAMPLE
     seed: int = DEFAULT_SEED
     composites: tuple[str, ...] = ()
     arguments: tuple[tuple[str, PlainValue], ...] = ()
@@ -112,7 +113,9 @@ class ModelConfig:
 
     @property
     def units(self) -> Units | None:
-        return None if self.batch_size is None else Units(self.batch_size)
+        """The units that costs of a run are divided by; None if the input has none, or is unknown."""
+        number = self.unit.number_in(self.shape)
+        return None if number is None else Units(number, self.unit)
 
     def option(self, key: str) -> str | None:
         return self.given_by(key) if self.given_by else None
@@ -195,6 +198,7 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             done=found.done if isinstance(found.done, bool) else name in found.done,
             precision=precision,
             memory_format=memory_format,
+            unit=found.unit,
             seed=found.seed,
             composites=tuple(found.composites),
             arguments=sorted_arguments(found.arguments),

@@ -17,7 +17,7 @@ from opcost.errors import UserError, shortened
 from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
 from opcost.measuring.precisions import TORCH_DEFAULT, Precision
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
-from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs
+from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs, Unit
 from opcost.operators.model_names import ModelName
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import (
@@ -448,6 +448,9 @@ class Summary(Schema):
     )
     precision: OneOrSeveral[Precision] = Field(default=TORCH_DEFAULT, description="precision: torch-default")
     memory_format: OneOrSeveral[MemoryFormat] = Field(default=CONTIGUOUS, description="memory_format: contiguous")
+    unit: Unit = Field(
+        default=Unit.SAMPLE, strict=False, description=f"unit: sample ({' or '.join(Unit)}: costs are divided by it)"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
     )

@@ -133,6 +133,29 @@ def test_a_samples_cost_is_that_of_a_measured_whole_over_the_batch(
     assert row.power_w == pytest.approx(chosen.energy_at_reference_j / chosen.time_s)
 
 
+def test_costs_of_another_unit_have_a_table_of_their_own(tmp_path: Path, printed: Printed) -> None:
+    """Both configs describe the same model."""
+    for name in ("per_pixel", "resnet50_32x3x224x224"):
+        shutil.copytree(ROOT / "measurements" / "resnet50_32x3x224x224", tmp_path / name)
+    with (tmp_path / "per_pixel" / "summary.yml").open("a") as file:
+        file.write("unit: pixel\n")
+    shutil.copy(ROOT / "measurements" / "operator_whitelist.yml", tmp_path)
+    request = Request(("per_pixel", "resnet50_32x3x224x224"), ModelFolders(tmp_path), committed())
+    report = show(request, ON_AN_H200)
+    rows = {model.row.name: model.row for ranking in report.rankings for model in ranking.models}
+    of_pixel, of_sample = rows["per_pixel"], rows["resnet50_32x3x224x224"]
+    assert (len(report.rankings), of_pixel.unit, of_sample.unit) == (2, "pixel", "sample")
+    assert (of_pixel.batch_size, of_pixel.time_s) == (32, of_sample.time_s)
+    assert of_pixel.energy_per_sample_j == pytest.approx((of_sample.energy_per_sample_j or 0) / 224**2)
+    text = printed(report)
+    assert [f"Energy per {unit} on" in text and f"saving mJ/{unit}" in text for unit in ("pixel", "sample")] == [
+        True
+    ] * 2
+    # Savings of a run are the same.
+    alone = [printed(show(replace(request, names=(name,)), ON_AN_H200)) for name in rows]
+    assert len({re.search(r"^energy .* ([\d.]+ mJ)$", one, re.MULTILINE)[1] for one in alone}) == 1  # type: ignore[index]
+
+
 def test_every_measured_model_has_a_rank_and_the_cheapest_is_first(everything: ShowReport) -> None:
     (ranking,) = everything.rankings
     assert ranking.product == "NVIDIA H200"
