@@ -85,11 +85,11 @@ def capture(
     # The set-up of a first run makes no difference from the second to the third.
     if first is not None and recorder.work != first.work:
         if recorder.work != _recorded(ready, composites).work:
-            put_back(first.state)
+            put_back(first.before)
             recorder = _recorded(ready, composites)
             text = (
-                "%s: its work changes from call to call, as with a random depth; counted is its first call, and no "
-                "loop measures it, only its operators; let each call do the same work"
+                "%s: its work changes from call to call, as with a random depth, or a cache in an object that it holds; "
+                "counted is its first call, and no loop measures it, only its operators; let each call do the same work"
             )
             logger.warning(text, name)
         elif recorder.work != (alone := _work_of_run(ready)):
@@ -144,16 +144,16 @@ def steady(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     if works[0] != works[1]:
         flops = " and ".join(gigaflop(one.flop) for one in works)
         problem = f"its work changes from call to call ({flops}), so that a loop measures other calls"
-        raise CannotMeasureError(f"{problem}; let each call do the same work, as by a fixed depth")
+        raise CannotMeasureError(f"{problem}; let each call do the same work, as by a fixed depth, or an empty cache")
     return ready
 
 
 def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     """Run a model once as ``capture`` does, so that its set-up is not counted; mark one that computes gradients."""
-    state = ready.state
+    before = ready.state
 
     def run(one: ReadyModel) -> ReadyModel:
-        return replace(one, first=FirstRun(_work_of_run(one, context), state))
+        return replace(one, first=FirstRun(_work_of_run(one, context), before, one.state))
 
     try:
         return run(ready)

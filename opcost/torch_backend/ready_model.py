@@ -66,10 +66,11 @@ WITHOUT_STATE = (Tensor, int, float, complex, str, bytes, type(None))
 
 @dataclass(frozen=True)
 class FirstRun:
-    """The work of a model's first run, and the state before."""
+    """The work of a model's first run, and the states before and after it."""
 
     work: Work
-    state: State
+    before: State
+    after: State
 
 
 @dataclass(frozen=True)
@@ -156,14 +157,14 @@ def carrying(ready: ReadyModel, run: Callable[[ReadyModel], Result]) -> tuple[Re
     """
     if ready.first is None:
         return ready, run(ready)
-    state, before = ready.state, ready.first.state
+    before, state = ready.first.before, ready.first.after
     of_first = {one: keys for one, keys in changes_since(before).items() if one in state}
 
     def putting_back(changed: Mapping[int, Keys]) -> ReadyModel:
         parts = tuple((before.get(one, state[one]), keys) for one, keys in changed.items())
         return replace(ready, carried=CarriedState(parts))
 
-    positions = {one: keys for one, keys in of_first.items() if state[one].may_be_position}
+    positions = {one: keys for one, keys in of_first.items() if before[one].may_be_position}
     repeated = putting_back(positions)
     try:
         result = run(repeated)

@@ -3,6 +3,10 @@
 A run may carry a state to the next one: the position in a cache, a hidden state, a counter. A loop measures one run
 again and again, so it puts back all that runs after the first one change. A table that the first run sets up is
 changed by no later run, and stays.
+
+The state is that of modules: their attributes, the containers among these, buffers and small tensors; and the values of
+the tensors of the inputs, whose other parts are new in each run. Objects that attributes hold are not looked into:
+threads and loggers may use them meanwhile.
 """
 
 from __future__ import annotations
@@ -11,22 +15,22 @@ import copy
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from threading import Condition
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import CannotMeasureError
 
 CONTAINERS = (dict, list, set, deque)
 """The mutable containers whose contents are kept."""
 
-WITHOUT_ATTRIBUTES = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, torch.ScriptObject, Condition)
-"""Objects whose attributes no run is expected to change, those of C++, and whose list of waiting threads nothing else
-may change: a thread that is taken off it, as that of a queue, waits for ever."""
+OWN_OF_TORCH = frozenset(vars(nn.Module()))
+"""The attributes that every module has: torch's own containers of weights, buffers, modules and hooks."""
+
+OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 MOST_KEPT_BYTES = 2**26
 """The largest tensors, but for buffers, whose values are kept: larger ones are weights of some kind."""
@@ -35,9 +39,13 @@ MOST_LIGHT_BYTES = 2**16
 """The largest tensors that are put back before it is asked whether others still change: positions and counters, by
 which a run chooses its place in a cache."""
 
+POSITIONS = (torch.int32, torch.int64)
+"""The dtypes of positions. Smaller integers are flags."""
 
 Keys: TypeAlias = Collection[Any] | None
-"""The changed keys of a dict or of attributes; None for all of a part."""
+"""The changed names of attributes or keys of a dict; None for all of a part."""
+
+UNCHANGED: Keys = ()
 
 
 @dataclass(frozen=True)
@@ -55,45 +63,45 @@ class Part:
     may_be_position: bool = False
 
 
-UNCHANGED: Keys = ()
-
 State: TypeAlias = Mapping[int, Part]
 """The parts of a state by the identity of the object that each keeps."""
 
 
 def state_of(model: nn.Module, inputs: Any = ()) -> State:
-    """Return what a model holds, but for the values of its weights, and the values of the tensors of its inputs."""
-    buffers = {id(buffer) for buffer in model.buffers()}
+    """Return what the modules of a model hold, but for the values of weights, and the values of the inputs' tensors."""
     parts: dict[int, Part] = {}
-    pending: deque[tuple[str, Any]] = deque([("", model), *(("inputs", tensor) for tensor in held_tensors(inputs))])
-    seen: dict[int, Any] = {}
-    while pending:
-        name, one = pending.popleft()
-        if id(one) in seen:
-            continue
-        # Kept alive, so that no other object gets its identity.
-        seen[id(one)] = one
+    memories: dict[int, Any] = {}
+
+    def add(name: str, one: Any, is_buffer: bool = False) -> None:
+        if id(one) in parts:
+            return
         if isinstance(one, Tensor):
-            is_kept = id(one) in buffers or one.nbytes <= MOST_KEPT_BYTES
-            if is_kept and not isinstance(one, nn.Parameter) and not is_lazy(one):
-                parts[id(one)] = _values(name, one)
-        elif isinstance(one, torch.jit.ScriptModule):
-            # Its attributes are views of C++ objects, which no forward replaces.
-            parts[id(one)] = _mode(name, one)
-            pending.extend((_path(name, buffer), tensor) for buffer, tensor in one.named_buffers())
+            is_weight = isinstance(one, nn.Parameter) or is_lazy(one)
+            if not is_weight and (is_buffer or _bytes_in(one) <= MOST_KEPT_BYTES):
+                parts[id(one)] = _values(name, one, memories)
         elif isinstance(one, CONTAINERS):
             parts[id(one)] = _contents(name, one)
-            named = one.items() if isinstance(one, dict) else enumerate(one)
-            pending.extend((_path(name, key), value) for key, value in named)
-        elif isinstance(one, tuple):
-            pending.extend((name, value) for value in one)
-        elif not isinstance(one, WITHOUT_ATTRIBUTES) and isinstance(attributes := getattr(one, "__dict__", None), dict):
-            pending.append((name, attributes))
+
+    for path, module in model.named_modules():
+        attributes = vars(module)
+        if isinstance(module, torch.jit.ScriptModule):
+            # Its attributes are views of C++ objects, which no forward replaces.
+            parts[id(module)] = _mode(path, module)
+        else:
+            parts[id(module)] = _attributes(path, attributes)
+            containers = (attributes[name] for name in OF_MODULES if name in attributes)
+            parts |= {id(one): _named(path, one) for one in containers}
+            for name in attributes.keys() - OWN_OF_TORCH:
+                add(_joined(path, name), attributes[name])
+        for name, buffer in module.named_buffers(recurse=False):
+            add(_joined(path, name), buffer, is_buffer=True)
+    for tensor in held_tensors(inputs):
+        add("inputs", tensor)
     return parts
 
 
-def _path(name: str, key: object) -> str:
-    return name if key in ("_buffers", "_modules", "_parameters") else ".".join(filter(None, [name, str(key)]))
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _mode(name: str, module: nn.Module) -> Part:
@@ -105,28 +113,59 @@ def _mode(name: str, module: nn.Module) -> Part:
     )
 
 
+def _attributes(name: str, attributes: dict[str, Any]) -> Part:
+    """Return the attributes of a module, without torch's own containers: a lazy module changes its hooks for good."""
+    return _named(name, attributes, OWN_OF_TORCH - {"training"})
+
+
+def _named(name: str, held: dict[str, Any], without: Collection[str] = ()) -> Part:
+    """Return the values of a dict of names, each put back by itself: what the first run sets up stays."""
+    kept = {key: value for key, value in held.items() if key not in without}
+
+    def changes() -> Keys:
+        now = {key: value for key, value in held.items() if key not in without}
+        return {key for key in kept.keys() | now.keys() if not _has_same(kept, now, key)}
+
+    def put_back(keys: Keys) -> None:
+        for key in kept.keys() | (held.keys() - without) if keys is None else keys:
+            if key in kept:
+                held[key] = kept[key]
+            else:
+                held.pop(key, None)
+        if keys is None and [key for key in held if key in kept] != list(kept):
+            # In their order, which is that of modules that run.
+            for key in kept:
+                held[key] = held.pop(key)
+
+    return Part(name, changes, put_back)
+
+
+def _has_same(kept: Mapping[Any, Any], now: Mapping[Any, Any], key: Any) -> bool:
+    return key in kept and key in now and _is_same(kept[key], now[key])
+
+
 def _contents(name: str, container: Any) -> Part:
     kept = copy.copy(container)
 
     def changes() -> Keys:
         if isinstance(container, dict):
-            both = kept.keys() & container.keys()
-            changed = {key for key in both if not _is_same(kept[key], container[key])}
-            return changed.union(kept.keys() ^ container.keys())
-        is_same = len(kept) == len(container) and all(map(_is_same, kept, container))
-        is_same = kept == container if isinstance(kept, set) else is_same
-        return UNCHANGED if is_same else None
+            if list(map(id, kept)) != list(map(id, container)):
+                return None
+            return [key for key in kept if not _is_same(kept[key], container[key])]
+        if isinstance(kept, set):
+            return UNCHANGED if set(map(id, kept)) == set(map(id, container)) else None
+        return UNCHANGED if len(kept) == len(container) and all(map(_is_same, kept, container)) else None
 
     def put_back(keys: Keys) -> None:
-        if keys is None or not isinstance(kept, dict):
-            container.clear()
-            (container.extend if isinstance(container, (list, deque)) else container.update)(kept)
+        if keys is not None:
+            for key in keys:
+                if key in kept:
+                    container[key] = kept[key]
+                else:
+                    del container[key]
             return
-        for key in keys:
-            if key in kept:
-                container[key] = kept[key]
-            else:
-                container.pop(key, None)
+        container.clear()
+        (container.extend if isinstance(container, (list, deque)) else container.update)(kept)
 
     return Part(name, changes, put_back)
 
@@ -135,39 +174,72 @@ def _is_same(one: Any, other: Any) -> bool:
     return one is other or (type(one) is type(other) and isinstance(one, (bool, int, float, str)) and one == other)
 
 
-def _values(name: str, tensor: Tensor) -> Part:
-    data = tensor.data
-    memory: Any
-    values: Any
+def _bytes_in(tensor: Tensor) -> int:
     try:
+        return tensor.numel() * tensor.element_size()
+    except (NotImplementedError, RuntimeError):
+        # One of another layout.
+        return 0
+
+
+def _values(name: str, tensor: Tensor, memories: dict[int, Any]) -> Part:
+    """Return the values of a tensor; tensors that share a memory share its copy."""
+    data = tensor.data
+    memory: Any = None
+    values: Any = None
+    if not _has_memory(tensor):
+        values = tensor.detach().clone()
+    elif data.device.type != "meta":
         # A tensor may show a part of its memory several times, which cannot be copied to.
         memory = data.untyped_storage()
-        values = memory.clone() if data.device.type != "meta" else None
-    except (NotImplementedError, RuntimeError):
-        # One without a memory of its own, such as a sparse one.
-        memory, values = None, tensor.detach().clone()
+        values = memories.get(memory._cdata)
+        values = memories.setdefault(memory._cdata, memory.clone() if values is None else values)
+    form = _form_of(data)
 
     def changes() -> Keys:
-        now = tensor.data
-        if now.device != data.device or (memory is not None and now.data_ptr() != data.data_ptr()):
+        if _form_of(tensor.data) != form:
             return None
         if values is None:
             return UNCHANGED
-        # By bytes, because NaN is not equal to itself.
-        both = (now, values) if memory is None else (_bytes_of(memory), _bytes_of(values))
-        return UNCHANGED if torch.equal(*both) else None
+        try:
+            # By bytes, because NaN is not equal to itself.
+            both = (tensor.data, values) if memory is None else (_bytes_of(memory), _bytes_of(values))
+            return UNCHANGED if torch.equal(*both) else None
+        except Exception:
+            # Tensors that torch cannot compare count as unchanged.
+            return UNCHANGED
 
     def put_back(_: Keys) -> None:
         # One that was made in inference mode takes no other memory.
-        if tensor.device != data.device or memory is None or tensor.data_ptr() != data.data_ptr():
+        if _form_of(tensor.data) != form:
             tensor.data = data
-        if memory is None:
-            tensor.detach().copy_(values)
-        elif values is not None:
+        if memory is not None:
             memory.copy_(values, non_blocking=True)
+        elif values is not None:
+            tensor.detach().copy_(values)
 
-    is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-    return Part(name, changes, put_back, tensor.nbytes, is_integer and tensor.nbytes <= MOST_LIGHT_BYTES)
+    nbytes = _bytes_in(tensor)
+    # A single number that was 0 is a flag of a set-up, or a counter in which the next run is allowed.
+    is_flag = nbytes == tensor.element_size() and _is_0(values)
+    may_be_position = tensor.dtype in POSITIONS and nbytes <= MOST_LIGHT_BYTES and not is_flag
+    return Part(name, changes, put_back, nbytes, may_be_position)
+
+
+def _is_0(memory: Any) -> bool:
+    return isinstance(memory, torch.UntypedStorage) and not _bytes_of(memory).any()
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Return whether a tensor is one of torch's own with a memory, unlike sparse, nested and wrapping ones."""
+    return type(tensor) is Tensor and tensor.layout is torch.strided and not tensor.is_nested
+
+
+def _form_of(data: Tensor) -> tuple[object, ...]:
+    """Return the place of a tensor's values, and how it shows them."""
+    if not _has_memory(data):
+        return (data.device,)
+    storage = data.untyped_storage()
+    return data.device, data.dtype, data.shape, data.stride(), data.storage_offset(), storage._cdata
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> Tensor:
@@ -185,13 +257,16 @@ class CarriedState:
         return any(part.nbytes for part, _ in self.parts)
 
     def put_back(self) -> None:
-        """Put all parts back. Raises CannotMeasureError: torch does not let one be put back."""
-        for part, keys in self.parts:
-            try:
-                part.put_back(keys)
-            except Exception as error:
-                what = f"{part.name or 'the model'} changes from call to call"
-                raise CannotMeasureError(f"{what} and cannot be put back ({error}); let each call leave it") from error
+        """Put all parts back, unseen by observers. Raises CannotMeasureError: torch does not let one be put back."""
+        if not self.parts:
+            return
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            for part, keys in self.parts:
+                try:
+                    part.put_back(keys)
+                except Exception as error:
+                    what = f"{part.name or 'the model'} changes from call to call and cannot be put back ({error})"
+                    raise CannotMeasureError(f"{what}; let each call leave it") from error
 
 
 NOTHING_CARRIED = CarriedState()

@@ -1125,31 +1125,74 @@ class StaticCache:
 
     def __init__(self, size: int, position: int) -> None:
         self.keys = torch.zeros(size, 8)
-        self.layer = SimpleNamespace(position=torch.tensor([position]), filled=position)
+        self.position = torch.tensor([position])
 
 
 def decode(self: Any, x: torch.Tensor, cache: StaticCache | None = None) -> torch.Tensor:
-    cache = cache or self.cache
-    cache.keys.index_copy_(0, cache.layer.position, x)
-    cache.layer.position += 1
-    cache.layer.filled += 1
-    return x @ cache.keys.T
+    keys, position = (self.keys, self.position) if cache is None else (cache.keys, cache.position)
+    keys.index_copy_(0, position, x)
+    position += 1
+    return x @ keys.T
 
 
 @pytest.mark.parametrize("is_input", [True, False])
 def test_a_position_is_put_back_before_each_call_and_the_cache_behind_it_is_not_copied(is_input: bool) -> None:
     cache, x = StaticCache(2**18, 2**18 - 1), torch.ones(1, 8)
-    model = SmallModel(decode, cache=None if is_input else cache)
+    model = SmallModel(decode)
+    if not is_input:
+        model.register_buffer("keys", cache.keys)
+        model.register_buffer("position", cache.position)
     # A further call would write behind the end of the cache.
-    repeated = steady(run_first(ReadyModel(model, (x, cache) if is_input else (x,))))
+    ready = run_first(ReadyModel(model, (x, cache) if is_input else (x,)))
+    counted = capture(ready, OperatorTuple("model"))
+    repeated = steady(ready)
     for _ in range(3):
         repeated.run()
-    assert cache.layer.position.item() == 2**18
-    assert cache.layer.filled == 2**18 - is_input
+    assert cache.position.item() == 2**18
     assert cache.keys[-1].tolist() == [1.0] * 8
     assert not cache.keys[:-1].any()
     assert [part.nbytes for part, _ in repeated.carried.parts if part.nbytes] == [8]
     assert repeated.carried.needs_kernels
+    # The put-back is no work of the model.
+    names = [count.operator.short_name for count in counted.counts]
+    assert sorted(names) == ["add_", "index_copy_", "matmul"]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_a_flag_of_a_set_up_is_no_position(dtype: torch.dtype) -> None:
+    def setting_up(self: Any, x: torch.Tensor) -> torch.Tensor:
+        if not self.done:
+            self.table.copy_(torch.ones(8, 8) @ torch.ones(8, 8))
+            self.done.fill_(1)
+        return x @ self.table
+
+    model = SmallModel(setting_up)
+    model.register_buffer("done", torch.tensor(0, dtype=dtype))
+    model.register_buffer("table", torch.zeros(8, 8))
+    ready = run_first(ReadyModel(model, (torch.ones(2, 8),)))
+    assert capture(ready, OperatorTuple("model")).total_flop == 2 * 2 * 8 * 8
+    assert not steady(ready).carried.parts
+
+
+def test_a_cache_that_the_first_call_makes_is_measured_as_it_is_counted() -> None:
+    def growing(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.cache = torch.cat([self.cache, x]) if hasattr(self, "cache") else x
+        return x @ self.cache.T
+
+    ready = run_first(ReadyModel(SmallModel(growing), (torch.ones(2, 8),)))
+    flop = capture(ready, OperatorTuple("model")).total_flop
+    repeated, costs = steady(ready), list[OperationCost]()
+    with CostCounter(costs.append), torch.inference_mode():
+        repeated.run()
+    assert total(costs).flop == flop
+
+
+def test_tensors_that_torch_cannot_compare_count_as_unchanged() -> None:
+    model = SmallModel(lambda self, x: torch.sparse.mm(self.a, x))
+    model.register_buffer("a", torch.eye(8).to_sparse())
+    ready = run_first(ReadyModel(model, (torch.randn(8, 8),)))
+    assert capture(ready, OperatorTuple("model")).operator_calls == 1
+    assert not steady(ready).carried.parts
 
 
 def test_a_large_state_that_changes_in_each_call_is_put_back() -> None:
@@ -1166,7 +1209,7 @@ def test_a_large_state_that_changes_in_each_call_is_put_back() -> None:
 class Kept(dict[str, int]):
     """A dict whose items stay."""
 
-    def pop(self, *_: object) -> int:
+    def clear(self) -> None:
         raise TypeError("items stay")
 
 
