@@ -88,7 +88,7 @@ def capture(
             put_back(first.before)
             recorder = _recorded(ready, composites)
             text = (
-                "%s: its work changes from call to call, as with a random depth, or a cache in an object that it holds; "
+                "%s: its work changes from call to call, as with a random depth or a cache in an object that it holds; "
                 "counted is its first call, and no loop measures it, only its operators; let each call do the same work"
             )
             logger.warning(text, name)

@@ -434,7 +434,8 @@ def prediction_of(
     of_run = [] if calls else [Widened(WidthReason.UNCORRECTED), Widened(WidthReason.FEW_WHOLES)]
     of_calls = [Widened(reason, 0.123, ("Linear", "add", "GELU", "cat")) for reason in ABOUT_OPERATORS if calls]
     corrections = Corrections({}) if calls else None
-    result = ModelResult(GPU, whole, corrections=corrections, name="vit_b_16_64x3x224x224", units=Units(64))
+    named = {"name": "vit_b_16_64x3x224x224", "input_size": (64, 3, 224, 224), "units": Units(64)}
+    result = ModelResult(GPU, whole, corrections=corrections, **named)
     shares = (0.1, 0.05) if calls else (1.0, 0.0)
     run = PredictedRun(time, energy, *shares, calls, result, (*of_calls, *of_run))
     memory = NeededMemory(346_000_000, needed, 141_000_000_000)
