@@ -175,7 +175,7 @@ MEASURE = (
 METERS = (
     Subcommand(
         "power",
-        "log the power of a GPU (with nvidia-smi) or of the CPU (with RAPL) to a CSV file until Ctrl-C, or of all of "
+        "log the power of a GPU or of the CPU (RAPL) to a CSV file until Ctrl-C, or of all of "
         "them while a program runs",
         "--output power.csv -- python train.py",
         "meters.power",

@@ -180,7 +180,7 @@ class Gpu(PowerLimit, Protocol):
         """Return the value of a counter of energy."""
 
     def state(self) -> PowerRow:
-        """Return load, clock, temperatures, memory in use and reasons of throttling now; None for what is unknown."""
+        """Return power, load, clock, temperatures, memory in use and reasons of throttling now; None if unknown."""
 
     def process_ids(self) -> set[int]:
         """Return the processes that compute on it, maybe by ids of another container."""
