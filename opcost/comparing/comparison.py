@@ -11,10 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opcost.comparing.corrections import Piece, is_corrected
-from opcost.estimates import (
-    estimate_fields,
-    total_if_known,
-)
+from opcost.estimates import estimate_fields, total_if_known
 from opcost.measuring.conditions import WARM, Circumstances, Conditions, differing_fields, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
 from opcost.measuring.record import (
@@ -30,11 +27,7 @@ from opcost.measuring.record import (
 from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.counts import CAPTURED, LEAF
 from opcost.operators.tuples import META
-from opcost.summing.summation import (
-    EnergyBasis,
-    ModelCost,
-    Part,
-)
+from opcost.summing.summation import EnergyBasis, ModelCost, Part
 from opcost.units import megabytes, milliseconds, percent
 
 if TYPE_CHECKING:

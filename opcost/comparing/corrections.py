@@ -18,13 +18,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.estimates import (
-    Estimate,
-    combined,
-    estimate_fields,
-    sum_of_independent,
-    total_if_known,
-)
+from opcost.estimates import Estimate, combined, estimate_fields, sum_of_independent, total_if_known
 from opcost.measuring.conditions import COLD, GRAPH, WARM, Conditions, precision_dtype
 from opcost.measuring.flags import Flag, joined_notes, meanings
 from opcost.measuring.loop import HARDLY_THROTTLED_RATIO

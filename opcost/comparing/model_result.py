@@ -24,14 +24,7 @@ from opcost.comparing.corrections import (
     with_method_error,
 )
 from opcost.comparing.roofline import Works, works_of
-from opcost.estimates import (
-    NORMAL_QUANTILE,
-    Estimate,
-    ratio_if_known,
-    sum_of_independent,
-    total_if_known,
-    value_of,
-)
+from opcost.estimates import NORMAL_QUANTILE, Estimate, ratio_if_known, sum_of_independent, total_if_known, value_of
 from opcost.measuring.conditions import EAGER, GRAPH, WARM, Conditions
 from opcost.measuring.record import (
     ChainRow,

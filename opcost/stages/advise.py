@@ -11,16 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from opcost.comparing.coverage import (
-    Addition,
-    Costs,
-    costs_of,
-    over_all,
-    share_of,
-    smallest_whitelist,
-    to_add,
-    total,
-)
+from opcost.comparing.coverage import Addition, Costs, costs_of, over_all, share_of, smallest_whitelist, to_add, total
 from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of

@@ -15,12 +15,7 @@ from typing import Any
 from opcost.comparing.corrections import corrections_under
 from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, run_under
-from opcost.comparing.ranking import (
-    ASSUMED_SUM_ERRORS,
-    Differences,
-    SumErrors,
-    sum_errors,
-)
+from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, Differences, SumErrors, sum_errors
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
@@ -53,14 +48,7 @@ from opcost.storage.database import Database
 from opcost.storage.files import keep, kept, replace_file
 from opcost.storage.schemas import is_listable, tuples_text
 from opcost.storage.table import CsvTable
-from opcost.summing.summation import (
-    EnergyBasis,
-    Measurements,
-    best_of_each_board,
-    best_whole,
-    common_basis,
-    sum_beside,
-)
+from opcost.summing.summation import EnergyBasis, Measurements, best_of_each_board, best_whole, common_basis, sum_beside
 from opcost.units import duration, percent, some_of
 from opcost.version import __version__
 

@@ -17,13 +17,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
 from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, of_operators, select, tuple_key
 from opcost.running.request import Request, leave_out
-from opcost.running.shipped_counts import (
-    TableCounts,
-    counts_in,
-    counts_of_operators,
-    identity_of,
-    without_newer_pickle,
-)
+from opcost.running.shipped_counts import TableCounts, counts_in, counts_of_operators, identity_of, without_newer_pickle
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.model_counts import COUNTS
 from opcost.summing.summation import NOTHING_SUMMED, Measurements, best_of_each_board, common_basis
