@@ -18,11 +18,11 @@ from opcost.comparing.model_result import doubts
 from opcost.comparing.ranking import ENERGY
 from opcost.measuring.record import ComparisonRow
 from opcost.measuring.setting import Setting
-from opcost.reporting.model_tables import WHOLE, layer_in_words, layer_notes, rows_of
+from opcost.reporting.model_tables import WHOLE, WORK, layer_in_words, layer_notes, rows_of
 from opcost.reporting.output import cells_of
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.ranking_tables import csv_columns, csv_lines
-from opcost.reporting.tables import Column, Table, doubt_mark, short_texts, work_in_words
+from opcost.reporting.tables import OPERATOR_ON_INPUTS, Column, Table, doubt_mark, work_in_words
 from opcost.running.request import Request, RunRequest
 from opcost.stages.compare import find_comparisons
 from opcost.stages.show import Choice
@@ -31,7 +31,7 @@ from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
 from opcost.storage.table import CsvTable
-from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled
+from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
@@ -50,12 +50,7 @@ SHORT_COSTS: Table[ProfiledOperator | LayerRow] = (
     Column("ms", lambda one: milli(one.time_s)),
     Column("mJ", lambda one: milli(one.energy_j)),
     Column("share", lambda one: percent(one.time_ratio)),
-    Column("GFLOP", lambda one: scaled(one.flop, 1e9)),
-    Column("MB", lambda one: scaled(one.memory_bytes, 1e6)),
-)
-OPERATORS: Table[ProfiledOperator] = (
-    Column("operator", lambda one: short_texts(one)[0]),
-    Column("on", lambda one: short_texts(one)[1]),
+    *WORK,
 )
 LAYERS: Table[LayerRow] = (
     Column("path", lambda one: one.path or WHOLE),
@@ -242,7 +237,6 @@ class ProfileResult:
 
     @property
     def whole(self) -> WholeCost | None:
-        """The cost of the whole model; None if it is not measured."""
         row = self.comparison
         if row is None:
             return None
@@ -284,7 +278,7 @@ class ProfileResult:
         return f"sum / whole {shown}" + "".join(f", {doubt.value}" for doubt in found)
 
     def _table(self) -> DataFrame:
-        return _short_table(OPERATORS, self.profile.operators[:OPERATORS_SHOWN])
+        return _short_table(OPERATOR_ON_INPUTS, self.profile.operators[:OPERATORS_SHOWN])
 
 
 def profile(  # noqa: PLR0913 (a call in a notebook names its options)

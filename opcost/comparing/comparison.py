@@ -105,7 +105,6 @@ class RemarkKind(str, Enum):
         least: tuple[str, float] | None = None,
         more: str = "",
     ) -> RemarkKind:
-        """Return a member with its words."""
         one = str.__new__(cls, value)
         one._value_, one.text, one.reason, one.figure, one.least, one.more = value, text, reason, figure, least, more
         return one
@@ -394,7 +393,6 @@ def _missing(found: ModelResult) -> Iterator[Remark]:
 
 
 def _other_rows(found: ModelResult) -> Iterator[Remark]:
-    """Remark on operators that were measured on other values than the model's, or with other caches."""
     if found.runs.input_data != CAPTURED:
         yield Remark(RemarkKind.NAMED_VALUES, {"input_data": found.runs.input_data})
     elif found.counts.device_type == META:
@@ -406,7 +404,6 @@ def _other_rows(found: ModelResult) -> Iterator[Remark]:
 
 
 def _temperatures(found: ModelResult) -> Iterator[Remark]:
-    """Remark on energies that are not normalised although some could be."""
     cost, normalised = found.cost, EnergyBasis.NORMALISED
     known = {part.row.key for part in cost.parts if normalised.energy_of(part.row) is not None}
     if cost.basis is normalised or not known:
@@ -547,7 +544,6 @@ def _uncounted(found: ModelResult) -> Iterator[Remark]:
 
 
 def _kernels(found: ModelResult) -> Iterator[Remark]:
-    """Remark on kernel times alone compared with those in the model, if they are known."""
     if (errors := found.kernels) is not None:
         ratios = {"alone_ratio": 1 + errors.ratio, "absolute_ratio": errors.absolute_ratio}
         yield Remark(RemarkKind.KERNELS, {**ratios, "kinds": errors.by_kind[:KINDS_SHOWN]})

@@ -298,7 +298,6 @@ def _whole_curves(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str
 
 
 def _excesses(rows: Iterable[ChainRow], chains: Sequence[Chain]) -> dict[str, dict[int, list[Excess]]]:
-    """Return what was measured of some chains, by kind and size."""
     wanted = {(chain.kind, chain.design, chain.memory_bytes) for chain in chains}
     found: dict[str, dict[int, list[Excess]]] = {chain.kind: {} for chain in chains}
     for row in rows:
@@ -611,12 +610,17 @@ def loads_of(cost: ModelCost) -> list[Load] | None:
     )
     if throttled_s > THROTTLED_SHARE * totals(cost.parts)[0]:
         return None
-    loads = [
-        Load(part.time_s, part.energy_j, PRODUCTS if part.count.flop else OTHERS)
-        for part in cost.parts
-        if part.energy_j is not None
-    ]
-    return loads if len(loads) == len(cost.parts) else None
+    return loads_with((part.time_s, part.energy_j, part.count) for part in cost.parts)
+
+
+def loads_with(costs: Iterable[tuple[float, float | None, OperatorCount]]) -> list[Load] | None:
+    """Return calls by their time in s and energy in J; None if an energy is unknown."""
+    found = []
+    for time_s, energy_j, count in costs:
+        if energy_j is None:
+            return None
+        found.append(Load(time_s, energy_j, PRODUCTS if count.flop else OTHERS))
+    return found
 
 
 def at_limit(loads: Sequence[Load], limit_w: float) -> Excess | None:

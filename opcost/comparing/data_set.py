@@ -125,7 +125,6 @@ def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSe
 
 
 def _kind_of(cells: Iterable[Cell]) -> Kind:
-    """Return the type that holds all cells of a column: text if there are several types, or numbers beyond 64 bits."""
     known = [cell for cell in cells if cell is not None]
     kinds = set(map(type, known))
     if kinds == {bool}:

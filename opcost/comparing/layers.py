@@ -193,7 +193,6 @@ class RunCosts:
 
     @staticmethod
     def of(result: ModelResult) -> RunCosts:
-        """Return the costs of a model under one set of conditions."""
         cost, whole = result.cost, result.whole
         basis = cost.basis if cost.parts else result.basis
         is_corrected = result.correction is not None

@@ -407,7 +407,6 @@ class ModelResult:
 
     @property
     def board(self) -> str | None:
-        """The board (a UUID) of the whole."""
         return None if self.whole is None else self.whole.circumstances.device_uuid
 
     @property
@@ -431,7 +430,6 @@ class ModelResult:
 
     @cached_property
     def left_out(self) -> ModelCost:
-        """The cost of dropped operators."""
         if self.selection is None:
             return NOTHING_SUMMED
         dropped, basis = self.selection.dropped, self.cost.basis
@@ -455,12 +453,10 @@ class ModelResult:
 
     @cached_property
     def remarks(self) -> tuple[Remark, ...]:
-        """The remarks on the sum and the measured whole."""
         return remarks_on(self)
 
     @property
     def full_energy_j(self) -> Estimate | None:
-        """The whole model's energy, normalised if the sum's is."""
         return None if self.whole is None else self.cost.basis.energy_of(self.whole)
 
     @property

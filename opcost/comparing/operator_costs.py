@@ -69,11 +69,10 @@ class KindCosts(Columns):
 
 def operator_costs(model: ModelResult, roofline: Roofline | None, by: str) -> tuple[OperatorCost, ...]:
     """Return the measured operator tuples of a model, none without a sum, the largest first; ``by`` is of ``SORTS``."""
-    board = None if model.whole is None else model.whole.circumstances.device_uuid
     found = []
     for operator, calls, costs in _shares(model.works, roofline, lambda part: part.case.operator):
         first = calls[0][1]
-        flags = {flag for part, work in calls for flag in flags_of_part(part, work, board)}
+        flags = {flag for part, work in calls for flag in flags_of_part(part, work, model.board)}
         found.append(
             OperatorCost(
                 key=operator.key,
@@ -201,7 +200,7 @@ def tuple_costs(comparisons: Sequence[ModelResult]) -> list[TupleCost]:
                 key = (part.case.key, part.row.key, part.row.measurement.started_at)
                 known = found.setdefault(key, TupleCost(part.case, part.row, part.count))
                 known.uses.append(Use(index, part.occurrences, is_summed))
-                known.flags.update(flags_of_part(part, known.work, comparison.full.circumstances.device_uuid), dropped)
+                known.flags.update(flags_of_part(part, known.work, comparison.board), dropped)
             for count in cost.missing:
                 for case, calls in cases_of_count(count, comparison.runs.input_data) if count.computes else ():
                     known = found.setdefault((case.key, comparison.conditions.key), TupleCost(case, None, count))

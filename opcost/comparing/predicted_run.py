@@ -9,7 +9,7 @@ from enum import Enum
 
 import numpy as np
 
-from opcost.comparing.corrections import OTHERS, PRODUCTS, Load, Piece, added_by_limit
+from opcost.comparing.corrections import Piece, added_by_limit, loads_with
 from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.comparing.ranking import SumErrors
 from opcost.estimates import Estimate, total_if_known, value_of
@@ -120,7 +120,6 @@ class PredictedRun:
 
     @property
     def is_corrected(self) -> bool:
-        """Whether the cache correction is known."""
         return self.result.corrections is not None
 
     @property
@@ -186,13 +185,8 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
     cache = None if result.corrections is None else result.corrections.of(result.counts.counts)
     learned, errors = known.learned, known.sum_errors[cache is not None]
     calls = _predicted_calls(cost.missing, learned)
-    loads = [
-        Load(one.time_s, one.energy_j, PRODUCTS if one.count.flop else OTHERS)
-        for one in calls
-        if one.energy_j is not None
-    ]
-    limit = None
-    if cache is not None and len(loads) == len(calls):
+    loads, limit = loads_with((one.time_s, one.energy_j, one.count) for one in calls), None
+    if cache is not None and loads is not None:
         limit = added_by_limit(cost, Piece(cache.time_s.value, value_of(cache.energy_j)), conditions, loads)
     added = [one for one in (cache, limit) if one is not None]
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
@@ -411,7 +405,6 @@ class _Made:
 
 
 def _returned(count: OperatorCount, elements: int, inputs: Sequence[_Made]) -> float:
-    """Return the share of zeros in what a call returns."""
     maker, area = inputs[0].operator if inputs else None, _kernel_area(count)
     fitting = (rule for rule in RULES if count.operator.short_name in rule.operators and area >= rule.smallest_area)
     rule = next((rule for rule in fitting if not rule.after or maker in rule.after), None)

@@ -274,7 +274,7 @@ def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline
         saving_energy_per_sample_j=ratio_if_known(saving(sum_j, roof_energy_ratio), units),
         energy_missing_reason=energy_missing_reason,
         measured_at=model.measured_at,
-        device_uuid=None if whole is None else whole.circumstances.device_uuid,
+        device_uuid=model.board,
         conditions=model.conditions,
     )
 

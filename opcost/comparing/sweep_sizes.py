@@ -84,7 +84,6 @@ def replaced(known: Iterable[SweepSizeRow], new: Iterable[SweepSizeRow]) -> list
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median of the known values, None if fewer than half are known."""
     everything = list(values)
     known = [float(value) for value in everything if value is not None]
     return statistics.median(known) if known and 2 * len(known) >= len(everything) else None

@@ -192,7 +192,20 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
             words = ", ".join(dict.fromkeys((own.device_product, *execution, *other)))
             halves += [_Half(one, one.row.name, "time"), _Half(one, f"  {words} {mark}".rstrip(), "energy")]
         _print_sums(halves, dry_run)
-        _print_parts(halves)
+        limited: Table[_Half] = (Column("power limit", lambda half: half.share(half.costs.power_limit), drop=1),)
+        missing: Table[_Half] = (Column("not measured", lambda half: half.share(half.costs.unmeasured)),)
+        table: Table[_Half] = (
+            *HALVES,
+            Column("sum", lambda half: half.share(half.costs.summed), drop=3),
+            Column("functions in it", lambda half: half.share(half.costs.functions), drop=4),
+            Column("cache correction", lambda half: half.share(half.costs.correction), drop=1),
+            *(limited if any(half.one.row.power_limit_time_s for half in halves) else ()),
+            Column("dropped", lambda half: half.share(half.costs.dropped), drop=2),
+            *(missing if any(half.one.row.missing_operators for half in halves) else ()),
+            Column("unexplained", lambda half: half.share(half.costs.unexplained) + doubt_mark(half.is_doubtful)),
+        )
+        print_table("Parts of the whole model", table, halves, block=2)
+        print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.", "")
     print_line(*lines, hanging=4)
     for report in reports:
         if report.reason:
@@ -226,23 +239,6 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
     print_line("")
 
 
-def _print_parts(halves: Sequence[_Half]) -> None:
-    limited: Table[_Half] = (Column("power limit", lambda half: half.share(half.costs.power_limit), drop=1),)
-    missing: Table[_Half] = (Column("not measured", lambda half: half.share(half.costs.unmeasured)),)
-    table: Table[_Half] = (
-        *HALVES,
-        Column("sum", lambda half: half.share(half.costs.summed), drop=3),
-        Column("functions in it", lambda half: half.share(half.costs.functions), drop=4),
-        Column("cache correction", lambda half: half.share(half.costs.correction), drop=1),
-        *(limited if any(half.one.row.power_limit_time_s for half in halves) else ()),
-        Column("dropped", lambda half: half.share(half.costs.dropped), drop=2),
-        *(missing if any(half.one.row.missing_operators for half in halves) else ()),
-        Column("unexplained", lambda half: half.share(half.costs.unexplained) + doubt_mark(half.is_doubtful)),
-    )
-    print_table("Parts of the whole model", table, halves, block=2)
-    print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.", "")
-
-
 # Models under two conditions: first the operators that cost more, then all costs
 
 PER_SAMPLE = "saved mJ/sample"
@@ -272,7 +268,31 @@ Line = TypeVar("Line", KindSides, OperatorSides)
 def print_against(reports: Sequence[SideBySide]) -> None:
     """Print each model: operators that cost more, whole and sum, kinds; of a single one also all other operators."""
     for report in reports:
-        _print_report(report, with_all_operators=len(reports) == 1)
+        (these, others), name = report.labels, SIZE_IN_NAME.sub("", report.name)
+        batch, _, sample = report.input_size.partition("x")
+        size = f"batch {batch}, {sample}" if batch else "batch unknown"
+        # A shared memory format is named only if it is not usual.
+        shared = set(asdict(report.chosen).values()) & set(asdict(report.other_chosen).values()) - {CONTIGUOUS}
+        facts = ", ".join((report.conditions.device_product, report.conditions.execution, *shared))
+        title = f"{name} ({size}) on {facts}: {these} against {others}"
+        known = _measured(report.operators)
+        more, less = ([one for one in known if one.costs.costs_more == is_more] for is_more in (True, False))
+        if more:
+            _print_operators(f"{title}; operators that cost more in {these}", report, more, len(known))
+        elif known:
+            print_line(f"{name}: no operator costs more in {these} than in {others}.\n")
+        summed, calls = (sum(_number(one.costs) for one in of) for of in (known, report.operators))
+        summed_part = "operators" if summed == calls else f"{summed} of {calls} calls"
+        both = (("whole model", report.whole), (f"sum of {summed_part}", report.sum))
+        if lines := [_Line(sides, label) for label, sides in both if sides is not None]:
+            _print_costs(title, report, NAMED, lines, kept=PER_SAMPLE)
+        if kinds := _measured(report.kinds):
+            lines = [_Line(one.costs, one.operator + _only_in(one, report)) for one in kinds]
+            _print_costs(f"{name}: kinds of operators, what costs more first", report, KINDS, lines)
+        if less and (len(reports) == 1):
+            _print_operators(f"{name}: other operators by saved energy", report, less, len(known))
+        if report.remarks:
+            print_line(*(f"{name}: {remark}" for remark in report.remarks), "", hanging=4)
     temperatures = sorted({one.reference_temperature_c or 0.0 for one in reports})
     texts = [f"at {celsius:g} °C" if celsius else "as measured" for celsius in temperatures]
     boards = sorted({uuid[:8] for one in reports for uuid in (one.device_uuid, one.other_device_uuid) if uuid})
@@ -284,34 +304,6 @@ def print_against(reports: Sequence[SideBySide]) -> None:
         f"Energies are total, {' or '.join(texts)}; boards {', '.join(boards) or 'unknown'}.",
     )
     print_origin(*shared_facts([report.conditions for report in reports]))
-
-
-def _print_report(report: SideBySide, *, with_all_operators: bool) -> None:
-    (these, others), name = report.labels, SIZE_IN_NAME.sub("", report.name)
-    batch, _, sample = report.input_size.partition("x")
-    size = f"batch {batch}, {sample}" if batch else "batch unknown"
-    # A shared memory format is named only if it is not usual.
-    shared = set(asdict(report.chosen).values()) & set(asdict(report.other_chosen).values()) - {CONTIGUOUS}
-    facts = ", ".join((report.conditions.device_product, report.conditions.execution, *shared))
-    title = f"{name} ({size}) on {facts}: {these} against {others}"
-    known = _measured(report.operators)
-    more, less = ([one for one in known if one.costs.costs_more == is_more] for is_more in (True, False))
-    if more:
-        _print_operators(f"{title}; operators that cost more in {these}", report, more, len(known))
-    elif known:
-        print_line(f"{name}: no operator costs more in {these} than in {others}.\n")
-    summed, calls = (sum(_number(one.costs) for one in of) for of in (known, report.operators))
-    summed_part = "operators" if summed == calls else f"{summed} of {calls} calls"
-    both = (("whole model", report.whole), (f"sum of {summed_part}", report.sum))
-    if lines := [_Line(sides, label) for label, sides in both if sides is not None]:
-        _print_costs(title, report, NAMED, lines, kept=PER_SAMPLE)
-    if kinds := _measured(report.kinds):
-        lines = [_Line(one.costs, one.operator + _only_in(one, report)) for one in kinds]
-        _print_costs(f"{name}: kinds of operators, what costs more first", report, KINDS, lines)
-    if less and with_all_operators:
-        _print_operators(f"{name}: other operators by saved energy", report, less, len(known))
-    if report.remarks:
-        print_line(*(f"{name}: {remark}" for remark in report.remarks), "", hanging=4)
 
 
 def _measured(lines: Iterable[Line]) -> list[Line]:

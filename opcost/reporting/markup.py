@@ -239,7 +239,6 @@ class Panel:
         return self.horizontal_axis() + "".join(marks) + edge + text(self.y.label, 2, self.top - 10, "name")
 
     def horizontal_axis(self) -> str:
-        """Return the lower axis with its marks."""
         marks = [
             self.vertical(value, "grid") + text(words, self.across(value), self.bottom + 15, anchor="middle")
             for value, words in self.x.ticks
@@ -250,12 +249,10 @@ class Panel:
         return "".join(marks) + edge + text(self.x.label, middle, self.bottom + 33, "name", "middle")
 
     def line(self, points: Iterable[tuple[float, float]], kind: str) -> str:
-        """Return a line through values of both axes."""
         positions = " ".join(f"{self.across(x):.1f} {self.up(y):.1f}" for x, y in points)
         return element("path", {"class": kind, "d": f"M{positions}"})
 
     def vertical(self, value: float, kind: str) -> str:
-        """Return a line from top to bottom."""
         return element("path", {"class": kind, "d": f"M{self.across(value):.1f} {self.top:g}V{self.bottom:g}"})
 
     def mark(self, position: tuple[float, float], look: int, title: str) -> str:
@@ -287,7 +284,6 @@ class Series:
         return Entry(element("path", {"class": self.line, "d": "M0 6h24"}), self.name)
 
     def drawn(self, panel: Panel) -> str:
-        """Return the markup in a panel."""
         parts = []
         if self.bounds:
             lower, upper = (

@@ -27,6 +27,7 @@ from opcost.reporting.output import write_csv
 from opcost.reporting.tables import (
     DOUBTFUL,
     LINES_SHOWN,
+    OPERATOR_ON_INPUTS,
     Column,
     Table,
     doubt_mark,
@@ -36,7 +37,6 @@ from opcost.reporting.tables import (
     print_origin,
     print_table,
     shared_facts,
-    short_texts,
     work_in_words,
 )
 from opcost.units import (
@@ -76,8 +76,7 @@ WORK: Table[ProfiledOperator | _Kind | LayerRow] = (
     Column("MB", lambda one: scaled(one.memory_bytes, 1e6), drop=3),
 )
 OPERATORS: Table[ProfiledOperator] = (
-    Column("operator", lambda one: short_texts(one)[0], "left", wraps=20),
-    Column("on", lambda one: short_texts(one)[1], "left", wraps=14),
+    *OPERATOR_ON_INPUTS,
     Column("calls", lambda one: str(one.calls), drop=2),
 )
 COSTS: Table[ProfiledOperator] = (

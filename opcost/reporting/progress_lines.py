@@ -133,9 +133,6 @@ class PlainProgress(Progress):
             print(line, file=self._stream, flush=True)
             self._last_line_s = self._now()
 
-    def end(self) -> None:
-        """Do nothing."""
-
 
 class BarProgress(Progress):
     """Progress as a bar with the name of the running item, below a line for each result.

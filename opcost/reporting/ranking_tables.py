@@ -25,6 +25,7 @@ from opcost.reporting.output import write_csv
 from opcost.reporting.ranking_notes import ESTIMATED, NAMES_SHOWN
 from opcost.reporting.tables import (
     LINES_SHOWN,
+    OPERATOR_ON_INPUTS,
     Column,
     Table,
     doubt_mark,
@@ -33,7 +34,6 @@ from opcost.reporting.tables import (
     print_line,
     print_origin,
     print_table,
-    short_texts,
 )
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
@@ -75,7 +75,6 @@ class _Ranked:
         return text if text in ("", UNKNOWN) else text + doubt_mark(ranking_notes.is_sum_doubtful(self.row))
 
     def kind(self, place: int) -> str:
-        """Return the kind of operators at a place, from 0, with its share."""
         if place >= len(self.model.kinds):
             return UNKNOWN
         kind = self.model.kinds[place]
@@ -155,7 +154,19 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
         print_line("No model is completely measured on all of these devices under the same conditions.")
     for ranking in () if sides is not None else report.rankings:
         if report.has_operators:
-            _print_models(ranking, by, top)
+            printed: set[str] = set()
+            for model in ranking.models:
+                row, size = model.row, ", ".join(_shared_size([model.row]).values())
+                name = (
+                    _name_without_size(row)
+                    + doubt_mark(ranking_notes.is_cost_doubtful(row))
+                    + (f" ({size})" if size else "")
+                )
+                _print_cost(f"{name} on {_conditions_title([row], ranking.differing)}", model)
+                names = _print_operators(model, by, LINES_SHOWN if top is None else top)
+                notes = ranking_notes.model_notes(model, ranking.boards, names)
+                print_line(*(line for line in dict.fromkeys(notes) if line not in printed))
+                printed.update(notes)
         table = None if report.has_operators else table_of(ranking, by)
         if table is None:
             print_line(*ranking_notes.predicted_lines(ranking))
@@ -329,8 +340,7 @@ SHARES_SORTED_BY = {TIME: "ms/run", POWER: "W", SAVING: "saving mJ/run"}
 """The column of each order that could be left out."""
 
 OPERATORS: Table[OperatorCost] = (
-    Column("operator", lambda one: short_texts(one)[0], "left", wraps=20),
-    Column("on", lambda one: short_texts(one)[1], "left", wraps=14),
+    *OPERATOR_ON_INPUTS,
     Column("calls", lambda one: str(one.costs.calls), drop=2),
     Column("ms/call", lambda one: milli(one.call_time_s), drop=10),
     Column("mJ/call", lambda one: milli(one.call_energy_j), drop=10),
@@ -343,21 +353,6 @@ KINDS: Table[KindCosts] = (
     Column("calls", lambda kind: str(kind.costs.calls), drop=2),
     *SHARES,
 )
-
-
-def _print_models(ranking: DeviceRanking, by: str, top: int | None) -> None:
-    """Print each model with its operators, and notes that hold for several models below the first of them."""
-    printed: set[str] = set()
-    for model in ranking.models:
-        row, size = model.row, ", ".join(_shared_size([model.row]).values())
-        name = (
-            _name_without_size(row) + doubt_mark(ranking_notes.is_cost_doubtful(row)) + (f" ({size})" if size else "")
-        )
-        _print_cost(f"{name} on {_conditions_title([row], ranking.differing)}", model)
-        names = _print_operators(model, by, LINES_SHOWN if top is None else top)
-        notes = ranking_notes.model_notes(model, ranking.boards, names)
-        print_line(*(line for line in dict.fromkeys(notes) if line not in printed))
-        printed.update(notes)
 
 
 def _print_operators(model: ShownModel, by: str, most: int) -> set[str]:
@@ -460,7 +455,6 @@ def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool)
 
 
 def _preparing(models: Sequence[ShownModel], preparation: Preparation, proposals: Proposals) -> list[tuple[str, str]]:
-    """Return the commands before the missing operators can be measured; print which ones the whitelist drops."""
     names = [model.row.name for model in models]
     missing = {name for model in models for name in model.result.missing}
     dropped = [name for name in preparation.dropped if name in missing]

@@ -95,7 +95,17 @@ def print_sweep(result: SweepResult) -> None:
                 for spreads in ([one.time_spread_ratio for one in long], [one.energy_spread_ratio for one in long])
             )
             print_line(f"Largest spread of a size of 1 ms or more: time {time}, energy {energy}.")
-            _print_doubts(result)
+            doubtful = [row for row in result.repetitions if is_doubtful(row)]
+            left_out = len(result.repetitions) - sum(row.figures.repetitions for row in result.sizes)
+            meanings = {flag.meaning for one in doubtful for flag in CASTING_DOUBT.intersection(one.measurement.flags)}
+            why = some_of(
+                sorted(meanings | {IMPOSSIBLE_POWER_MEANING for one in doubtful if has_impossible_power(one)})
+            )
+            if left_out:
+                print_line(f"Without {number_of(left_out, 'doubtful repetition')} ({why}).")
+            if len(doubtful) > left_out:
+                counting = number_of(len(doubtful) - left_out, "doubtful repetition")
+                print_line(f"With {counting}, because these sizes have no others ({why}).")
         if result.pieces:
             print_table(f"{result.name}: fit by pieces", PIECES, result.pieces)
     if result.new == 0 and not result.failed:
@@ -153,18 +163,6 @@ def _sizes(result: SweepResult) -> Table[SweepSizeRow]:
             "energy differs", lambda one: difference(one.prediction.predicted_energy_j, one.figures.energy_j), drop=3
         ),
     )
-
-
-def _print_doubts(result: SweepResult) -> None:
-    doubtful = [row for row in result.repetitions if is_doubtful(row)]
-    left_out = len(result.repetitions) - sum(row.figures.repetitions for row in result.sizes)
-    meanings = {flag.meaning for one in doubtful for flag in CASTING_DOUBT.intersection(one.measurement.flags)}
-    why = some_of(sorted(meanings | {IMPOSSIBLE_POWER_MEANING for one in doubtful if has_impossible_power(one)}))
-    if left_out:
-        print_line(f"Without {number_of(left_out, 'doubtful repetition')} ({why}).")
-    if len(doubtful) > left_out:
-        counting = number_of(len(doubtful) - left_out, "doubtful repetition")
-        print_line(f"With {counting}, because these sizes have no others ({why}).")
 
 
 def _print_reasons(title: str, reasons: Sequence[tuple[SweepSizeRow, str | None]]) -> None:

@@ -442,6 +442,12 @@ def short_texts(one: OperatorCost | ProfiledOperator | OperatorSides) -> tuple[s
     return short_form(operator), short_inputs(operator)
 
 
+OPERATOR_ON_INPUTS: Table[OperatorCost | ProfiledOperator | OperatorSides] = (
+    Column("operator", lambda one: short_texts(one)[0], "left", wraps=20),
+    Column("on", lambda one: short_texts(one)[1], "left", wraps=14),
+)
+
+
 def work_in_words(model: ModelProfile) -> str:
     """Return the FLOPs and bytes of a run: ``4.1 GFLOP, 97 MB moved``."""
     least = "at least " if model.flop_missing_reason is not None else ""

@@ -89,7 +89,6 @@ def chain_times(
 
 
 def _missing(bench: Bench, database: Database, setting: Setting) -> list[Chain] | None:
-    """Return the chains that the database does not have, None if sums get no corrections on this device."""
     conditions = bench.conditions(setting)
     if not bench.is_gpu or not is_corrected(conditions):
         return None

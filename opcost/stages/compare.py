@@ -32,6 +32,7 @@ from opcost.operators.counts import EVERYTHING, OperatorCounts, conditions_key, 
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
 from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, counted_or_shipped, counts_in, identity_of, with_newer_pickles
+from opcost.stages.ranking_data import named_as
 from opcost.stages.wanted_model import Proposals
 from opcost.storage.configs import ModelConfig, chosen_by, model_tuple, under
 from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_operators
@@ -101,7 +102,7 @@ def find_comparisons(
         for own in grouped(meant, lambda row: row.key).values():
             one = evidence.result(selection, own, runs=runs)
             errors = kernel_errors(kernels, key, one.conditions)
-            results.append(replace(one, name=config.name, input_size=config.shape, units=config.units, kernels=errors))
+            results.append(replace(one, kernels=errors, **named_as(config)))
         found.append(_report(config, results, f" on {device}" if device else ""))
     found += [replace(_report(one, ()), reason=reasons[one.name]) for one in configs if one.name in reasons]
     return sorted(found, key=lambda report: report.name)
@@ -214,7 +215,6 @@ class _Data:
         return list(dict.fromkeys(one for one in found if one.precision == config.precision and is_of_side(one)))
 
     def wholes_of(self, config: ModelConfig, conditions: Conditions) -> list[MeasurementRow]:
-        """Return the rows of a whole under some conditions, one of each board."""
         return [row for row in self.wholes.get(model_tuple(config).key, ()) if row.conditions == conditions]
 
     def measured(self, configs: Iterable[ModelConfig]) -> str:
@@ -331,5 +331,4 @@ def _on_board(data: _Data, config: ModelConfig, conditions: Conditions, board: s
     own = [row for row in wholes if row.circumstances.device_uuid == board] or wholes
     whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
     selection = select(counts, (EVERYTHING,))
-    found = ModelResult(conditions_of(whole), whole, cost, selection, measurements, data.runs)
-    return replace(found, name=config.name, input_size=config.shape, units=config.units)
+    return ModelResult(conditions_of(whole), whole, cost, selection, measurements, data.runs, **named_as(config))

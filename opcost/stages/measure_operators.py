@@ -352,7 +352,6 @@ class UnitReport:
 
     @property
     def expected_s(self) -> float:
-        """The time that the measurements to be made will take."""
         return self.operators.expected_s + self.whole.expected_s
 
 

@@ -292,27 +292,6 @@ def _counted_profile(config: ModelConfig, counts: OperatorCounts, result: ModelR
         reason = (
             of_inputs if config.inputs is not None else "the model comes with its inputs, and no config describes them"
         )
-    return ModelProfile(
-        name=config.name,
-        config=str(config.path),
-        input_size=config.shape,
-        flop=counts.total_flop,
-        memory_bytes=counts.total_memory_bytes,
-        parameters=counts.parameters,
-        counted_on=counts.device_type,
-        operators=_operator_lines(counts, result),
-        flop_missing_reason=counts.flop_missing_reason,
-        missing_ratio=counts.missing_ratio,
-        missing_operations=counts.outside,
-        input_size_missing_reason=reason,
-    )
-
-
-def _operator_lines(counts: OperatorCounts, result: ModelResult | None) -> tuple[ProfiledOperator, ...]:
-    """Return the operators of a model: the one that takes most time first, then those without a row by size.
-
-    The size is the share of the model's FLOPs or bytes, of both the larger. No result: no operator has a row.
-    """
     costs = {} if result is None else {one.key: one.costs for one in operator_costs(result, None, TIME)}
     most_flop, most_bytes = max(1, counts.total_flop), max(1, counts.total_memory_bytes)
     lines: dict[ProfiledOperator, float] = {}
@@ -332,7 +311,22 @@ def _operator_lines(counts: OperatorCounts, result: ModelResult | None) -> tuple
             energy_ratio=None if cost is None else cost.energy_ratio,
         )
         lines[line] = max((line.flop or 0) / most_flop, line.memory_bytes / most_bytes)
-    return tuple(sorted(lines, key=lambda line: (-(line.time_s or 0.0), -lines[line], line.operator, line.inputs)))
+    return ModelProfile(
+        name=config.name,
+        config=str(config.path),
+        input_size=config.shape,
+        flop=counts.total_flop,
+        memory_bytes=counts.total_memory_bytes,
+        parameters=counts.parameters,
+        counted_on=counts.device_type,
+        operators=tuple(
+            sorted(lines, key=lambda line: (-(line.time_s or 0.0), -lines[line], line.operator, line.inputs))
+        ),
+        flop_missing_reason=counts.flop_missing_reason,
+        missing_ratio=counts.missing_ratio,
+        missing_operations=counts.outside,
+        input_size_missing_reason=reason,
+    )
 
 
 FINGERPRINT_BYTES = 32
@@ -417,26 +411,19 @@ def counted_object(request: RunRequest, own: ObjectModel) -> Iterator[CountedObj
             raise UserError(str(error)) from None
         folders = stack.enter_context(scratch_folder(request.folders, []))
         request = replace(request, folders=folders, device=device_of(ready))
-        ready, counts = _counted_object(ready, own, precision, str(request.device))
+        name, context = type(own.model).__name__, partial(autocast, precision, str(request.device))
+        try:
+            with reported_switches(name):
+                ready = run_first(ready, context)
+                warn_of_compiled(own.name or name, ready.model)
+                with context():
+                    counts = capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"), name=own.name or name)
+        except CannotBuildError as error:
+            raise UserError(f"{name}: {error}; leave the switch to precision") from error
+        except CannotMeasureError as error:
+            raise UserError(f"{name}: {error}") from error
         config = _object_config(request, ready, own, precision, counts)
         yield CountedObject(request, ready, config, replace(counts, model=model_tuple(config)))
-
-
-def _counted_object(
-    ready: ReadyModel, own: ObjectModel, precision: str, device: str
-) -> tuple[ReadyModel, OperatorCounts]:
-    context = partial(autocast, precision, device)
-    name = type(own.model).__name__
-    try:
-        with reported_switches(name):
-            ready = run_first(ready, context)
-            warn_of_compiled(own.name or name, ready.model)
-            with context():
-                return ready, capture(ready, OperatorTuple(f"{OBJECT}.{name.lower()}"), name=own.name or name)
-    except CannotBuildError as error:
-        raise UserError(f"{name}: {error}; leave the switch to precision") from error
-    except CannotMeasureError as error:
-        raise UserError(f"{name}: {error}") from error
 
 
 def _object_config(

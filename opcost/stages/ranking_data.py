@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
+from typing import Any
 
 from opcost.columns import grouped
 from opcost.comparing.model_result import Evidence, ModelResult
@@ -48,6 +49,11 @@ def board_differences(wholes: Iterable[Sequence[MeasurementRow]]) -> BoardDiffer
     return BoardDifferences(len({row.circumstances.device_uuid for rows in groups for row in rows}), *found)
 
 
+def named_as(config: ModelConfig) -> dict[str, Any]:
+    """Return the fields of a result that its config gives."""
+    return {"name": config.name, "input_size": config.shape, "units": config.units}
+
+
 @dataclass(frozen=True)
 class CountedModel:
     """A config with the counts of its operators that compute something, None if it is not counted, and its wholes."""
@@ -86,15 +92,7 @@ class RankingData:
                 one = self.evidence.result(selection, wholes, conditions)
                 cost = one.cost if one.cost.parts else NOTHING_SUMMED
                 if one.whole is not None or cost.parts:
-                    found.append(
-                        replace(
-                            one,
-                            cost=cost,
-                            name=model.config.name,
-                            input_size=model.config.shape,
-                            units=model.config.units,
-                        )
-                    )
+                    found.append(replace(one, cost=cost, **named_as(model.config)))
         return found
 
     def is_measured(self, model: CountedModel, conditions: Conditions) -> bool:

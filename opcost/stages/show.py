@@ -74,11 +74,9 @@ class Choice:
         return is_device and self.precision in (None, conditions.precision)
 
     def execution_on(self, device_type: str) -> str:
-        """Return the execution whose rows are shown for a type of device."""
         return self.execution or usual_execution(device_type)
 
     def asked(self, config: ModelConfig) -> ModelConfig:
-        """Return a config with the asked precision, memory format and batch."""
         return replace(
             config,
             precision=self.precision or config.precision,

@@ -98,7 +98,16 @@ class Sweep:
 def sweep_of(request: RunRequest, wanted: WantedModel, axis: Axis | None) -> Sweep:
     """Return the points of a sweep over an axis, None for a config's lists; a ``UserError`` if it has no such axis."""
     if axis is None:
-        return _of_lists(request, wanted)
+        configs = named_configs(request.folders, wanted.model_name) if wanted == WantedModel(wanted.model_name) else []
+        axis = Axis.among([config.input_size for config in configs])
+        if axis is None:
+            cases = "; its config's cases differ in no other way than one input size" if len(configs) > 1 else ""
+            raise UserError(f"{wanted.model_name}: nothing to sweep over{cases}; add {AXES}, or lists in a summary.yml")
+        by_shape = {config.input_size: config for config in configs}
+        shape = configs[0].input_size
+        same = WantedModel.of(configs[0])
+        name = configs[0].config_name if same is None else _name(replace(same, input_size=shape), axis.kind)
+        return _sweep(request, name, axis, shape, [by_shape[axis.kind.changed(shape, size)] for size in axis.sizes])
     if not wanted.input_size and not ModelName.of(wanted.model_name).is_file:
         # A config or the source of the model may give its input size.
         config = config_of(request.folders, wanted, request.allow_code)
@@ -123,19 +132,6 @@ def _sweep(request: RunRequest, name: str, axis: Axis, shape: tuple[int, ...], c
         for size, one in zip(axis.sizes, configs, strict=True)
     ]
     return Sweep(name, axis.kind, tuple(points))
-
-
-def _of_lists(request: RunRequest, wanted: WantedModel) -> Sweep:
-    configs = named_configs(request.folders, wanted.model_name) if wanted == WantedModel(wanted.model_name) else []
-    axis = Axis.among([config.input_size for config in configs])
-    if axis is None:
-        cases = "; its config's cases differ in no other way than one input size" if len(configs) > 1 else ""
-        raise UserError(f"{wanted.model_name}: nothing to sweep over{cases}; add {AXES}, or lists in a summary.yml")
-    by_shape = {config.input_size: config for config in configs}
-    shape = configs[0].input_size
-    same = WantedModel.of(configs[0])
-    name = configs[0].config_name if same is None else _name(replace(same, input_size=shape), axis.kind)
-    return _sweep(request, name, axis, shape, [by_shape[axis.kind.changed(shape, size)] for size in axis.sizes])
 
 
 def _of_size(wanted: WantedModel, kind: AxisKind, size: int) -> WantedModel:

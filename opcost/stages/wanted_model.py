@@ -56,7 +56,6 @@ class WantedModel:
     arguments: tuple[tuple[str, PlainValue], ...] = ()
 
     def where(self, key: str) -> str:
-        """Return the argument of the command line that gives a key."""
         return {"model_name": "MODEL", "arguments": "--argument"}.get(key, f"--{key.replace('_', '-')}")
 
     def option_for(self, key: str) -> str:
@@ -302,7 +301,6 @@ class Proposals:
         )
 
     def command(self, step: str, names: Sequence[str], *options: str) -> str:
-        """Return the command of a step for these models."""
         return command(step, *names, *options, has_code=not self.with_code.isdisjoint(names))
 
     def measuring(self, names: Sequence[str], *options: str) -> str:
