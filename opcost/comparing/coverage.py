@@ -124,13 +124,12 @@ def over_all(models: Sequence[Costs], whitelist: Collection[str]) -> list[Additi
 
     Models without the operator count as 0. Shares of energy are means over the models with energies.
     """
-    additions: dict[str, list[CoveredShare]] = {}
-    for costs in models:
-        for addition in missing_operators(costs, whitelist):
-            additions.setdefault(addition.operator, []).append(addition.share)
+    missing = (addition for costs in models for addition in missing_operators(costs, whitelist))
+    additions = grouped(missing, lambda addition: addition.operator)
     with_energy = sum(share_of(costs, costs).energy_ratio is not None for costs in models)
     means = []
-    for name, shares in additions.items():
+    for name, own in additions.items():
+        shares = [addition.share for addition in own]
         energies = [share.energy_ratio for share in shares if share.energy_ratio is not None]
         time_ratio = sum(share.time_ratio for share in shares) / len(models)
         means.append(Addition(name, CoveredShare(time_ratio, sum(energies) / with_energy if with_energy else None)))

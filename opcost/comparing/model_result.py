@@ -137,46 +137,6 @@ class Gap:
     missing_kinds: tuple[str, ...] = ()
 
 
-def gap(
-    cost: ModelCost,
-    dropped: ModelCost,
-    full: MeasurementRow,
-    predictor: CostModel | None = None,
-    corrections: Corrections | None = None,
-) -> Gap:
-    """Return the parts of a whole model's cost.
-
-    The sum of dropped operators is on the same energy basis as the sum. Predictor and cache corrections are the
-    device's, derived from operators alone, not from whole models; None if unknown.
-    """
-
-    def piece(added: Excess | None) -> Piece:
-        return Piece() if added is None else Piece(added.time_s.value, value_of(added.energy_j) or 0.0)
-
-    modules = Piece(*totals(part for part in cost.parts if not part.case.operator.is_function))
-    functions = Piece(*totals(part for part in cost.parts if part.case.operator.is_function))
-    left_out = Piece(*totals(dropped.parts)).plus(predicted_piece(dropped.missing, predictor))
-    unmeasured, full_j = predicted_piece(cost.missing, predictor), value_of(cost.basis.energy_of(full))
-    correction = None if corrections is None else corrections.of(cost.summed)
-    besides = left_out.plus(unmeasured).plus(piece(correction))
-    power_limit = added_by_limit(cost, besides, full.conditions)
-    known = modules.plus(functions).plus(besides).plus(piece(power_limit))
-    return Gap(
-        modules=modules,
-        functions=functions,
-        correction=correction,
-        power_limit=power_limit,
-        dropped=left_out,
-        unmeasured=unmeasured,
-        unexplained=Piece(
-            None if known.time_s is None else full.measurement.time_s - known.time_s,
-            None if full_j is None or known.energy_j is None else full_j - known.energy_j,
-        ),
-        correction_dtype=None if corrections is None else corrections.dtype,
-        missing_kinds=() if corrections is None else corrections.missing_kinds(cost.summed),
-    )
-
-
 def predicted_piece(counts: Sequence[OperatorCount], predictor: CostModel | None) -> Piece:
     """Return the predicted cost of operators that compute; unknown if the predictor is None or cannot predict one."""
     counts = [count for count in counts if count.computes]
@@ -437,14 +397,42 @@ class ModelResult:
 
     @cached_property
     def gap(self) -> Gap:
-        """The parts of the measured whole. The costs of operators without a row are predicted if most have one."""
+        """The parts of the measured whole. The costs of operators without a row are predicted if most have one.
+
+        Predictor and cache corrections are the device's, derived from operators alone, not from whole models.
+        """
+        cost, dropped, full, predictor = self.cost, self.left_out, self.full, None
         counts = [] if self.selection is None else [*self.selection.kept.counts, *self.selection.dropped.counts]
-        sums, predictor = (self.cost, self.left_out), None
-        measured_bytes = sum(memory_bytes_of(one.summed) for one in sums)
-        is_missing = any(count.computes for one in sums for count in one.missing)
+        measured_bytes = memory_bytes_of(cost.summed) + memory_bytes_of(dropped.summed)
+        is_missing = any(count.computes for count in (*cost.missing, *dropped.missing))
         if is_missing and measured_bytes >= MOSTLY_KNOWN_RATIO * memory_bytes_of(counts):
-            predictor = predictor_of(counts, self.measurements, self.conditions, self.cost.basis)
-        return gap(self.cost, self.left_out, self.full, predictor, self.corrections)
+            predictor = predictor_of(counts, self.measurements, self.conditions, cost.basis)
+
+        def piece(added: Excess | None) -> Piece:
+            return Piece() if added is None else Piece(added.time_s.value, value_of(added.energy_j) or 0.0)
+
+        modules = Piece(*totals(part for part in cost.parts if not part.case.operator.is_function))
+        functions = Piece(*totals(part for part in cost.parts if part.case.operator.is_function))
+        left_out = Piece(*totals(dropped.parts)).plus(predicted_piece(dropped.missing, predictor))
+        unmeasured, full_j = predicted_piece(cost.missing, predictor), value_of(self.full_energy_j)
+        correction = None if self.corrections is None else self.corrections.of(cost.summed)
+        besides = left_out.plus(unmeasured).plus(piece(correction))
+        power_limit = added_by_limit(cost, besides, full.conditions)
+        known = modules.plus(functions).plus(besides).plus(piece(power_limit))
+        return Gap(
+            modules=modules,
+            functions=functions,
+            correction=correction,
+            power_limit=power_limit,
+            dropped=left_out,
+            unmeasured=unmeasured,
+            unexplained=Piece(
+                None if known.time_s is None else full.measurement.time_s - known.time_s,
+                None if full_j is None or known.energy_j is None else full_j - known.energy_j,
+            ),
+            correction_dtype=None if self.corrections is None else self.corrections.dtype,
+            missing_kinds=() if self.corrections is None else self.corrections.missing_kinds(cost.summed),
+        )
 
     @cached_property
     def eager(self) -> EagerCost | None:

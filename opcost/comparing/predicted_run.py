@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from operator import attrgetter
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from opcost.operators.counts import CAPTURED, EVERYTHING, Case, OperatorCount, O
 from opcost.operators.tuples import META, PlainValue, tensor_specs
 from opcost.operators.values import InputStatistics, InputValues
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
-from opcost.summing.summation import EnergyBasis, Measurements, ModelCost, sum_beside
+from opcost.summing.summation import EnergyBasis, ModelCost, sum_beside
 
 NORMAL_FACTOR = 1.645
 """The standard errors within which nine tenths of normally distributed errors are."""
@@ -158,20 +159,12 @@ def run_under(
     """
     counts = with_usual_zeros(counts)
     result = rows.result(select(counts, (EVERYTHING,)), [] if whole is None else [whole], conditions)
-    elsewhere = on_other_cards(replace(counts, counts=result.cost.missing), rows.measurements, conditions)
-    return predicted_run(result, known, elsewhere)
-
-
-def on_other_cards(counts: OperatorCounts, measurements: Measurements, conditions: Conditions) -> list[ModelCost]:
-    """Return the sums of operators on cards of other products, under otherwise the same conditions, as far as known."""
-
-    def how(one: Conditions) -> tuple[str, ...]:
-        return one.device_type, one.precision, one.execution, one.cache
-
-    rows = [row for count in counts.counts for row in measurements.of_operator(count)]
-    others = {row.conditions for row in rows if row.conditions.device_product != conditions.device_product}
-    sums = [sum_beside(None, counts, measurements, one) for one in others if how(one) == how(conditions)]
-    return [one for one in sums if one.parts]
+    how = attrgetter("device_type", "precision", "execution", "cache")
+    missing, measurements = replace(counts, counts=result.cost.missing), rows.measurements
+    own = {row.conditions for count in missing.counts for row in measurements.of_operator(count)}
+    others = (one for one in own if one.device_product != conditions.device_product and how(one) == how(conditions))
+    elsewhere = [sum_beside(None, missing, measurements, one) for one in others]
+    return predicted_run(result, known, [one for one in elsewhere if one.parts])
 
 
 def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[ModelCost] = ()) -> PredictedRun:

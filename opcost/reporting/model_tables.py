@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from opcost.columns import Columns, by_column, columns_of
+from opcost.columns import Columns, by_column, columns_of, grouped
 from opcost.comparing.layers import LayerRow
 from opcost.comparing.predicted_run import PredictedCalls, WidthReason
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM
@@ -159,9 +159,7 @@ def _work_of(model: ModelProfile) -> Table[ProfiledOperator | _Kind]:
 
 def _print_kinds(model: ModelProfile) -> None:
     # In the order of the operators: the kind of the largest comes first.
-    by_kind: dict[str, list[ProfiledOperator]] = {}
-    for line in model.operators:
-        by_kind.setdefault(line.operator.rpartition(".")[2], []).append(line)
+    by_kind = grouped(model.operators, lambda line: line.operator.rpartition(".")[2])
     kinds = []
     for kind, lines in by_kind.items():
         flop, memory_bytes = total_if_known(line.flop for line in lines), sum(line.memory_bytes for line in lines)

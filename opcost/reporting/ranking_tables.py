@@ -20,6 +20,7 @@ from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
 from opcost.reporting import ranking_notes
+from opcost.reporting.charts import compared
 from opcost.reporting.comparison_tables import all_in_words
 from opcost.reporting.output import write_csv
 from opcost.reporting.ranking_notes import ESTIMATED, NAMES_SHOWN
@@ -243,11 +244,10 @@ def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> Non
     """Print all remarks on the comparisons under the conditions that are shown."""
     shown = {(model.row.name, model.row.conditions) for model in report.models}
     lines = [
-        f"{label}: {line}"
-        for one in reports
-        for label, row, remarks in zip(one.labels, one.comparisons, one.remarks, strict=True)
-        if (row.name, row.conditions) in shown
-        for line in all_in_words(row, remarks) or ["none"]
+        f"{one.name}: {line}"
+        for one in compared(reports)
+        if (one.row.name, one.row.conditions) in shown
+        for line in all_in_words(one.row, one.remarks) or ["none"]
     ]
     if lines:
         print_line("Remarks on the sums of the whitelisted operators and the whole models:")

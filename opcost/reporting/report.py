@@ -34,15 +34,15 @@ from opcost.reporting.charts import roofline as drawn_roofline
 from opcost.reporting.model_tables import FIGURES, layer_in_words, missing_notes
 from opcost.reporting.power_traces import readings_of_log, trace_of
 from opcost.reporting.report_sections import board_of, counted_once, without_identities
-from opcost.reporting.sweeps import PIECES, size_curves
-from opcost.reporting.tables import Column, Table, titled
+from opcost.reporting.sweeps import PIECES, size_columns, size_curves
+from opcost.reporting.tables import Column, titled
 from opcost.running.request import Request
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking
 from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
 from opcost.storage.files import replace_file
 from opcost.summing.summation import common_basis
-from opcost.units import milli, number_of, percent, some_of, whole_watts
+from opcost.units import number_of, percent, some_of
 from opcost.version import __version__
 
 TRACE_POINTS = 60
@@ -256,18 +256,8 @@ def _trace(row: MeasurementRow, logs: Path, axes: list[Any], lines: list[Any]) -
 
 # The sections on meters, drift, sweeps and layers, which are behind comparisons
 
-SIZES: Table[SweepSizeRow] = (
-    Column("", lambda row: str(row.place.size)),
-    Column("repetitions", lambda row: str(row.figures.repetitions)),
-    Column("ms", lambda row: milli(row.figures.time_s)),
-    Column("± time", lambda row: percent(row.figures.time_spread_ratio, 2)),
-    Column("mJ", lambda row: milli(row.figures.energy_j)),
-    Column("± energy", lambda row: percent(row.figures.energy_spread_ratio, 2)),
-    Column("W", lambda row: whole_watts(row.figures.power_w)),
-    Column("predicted ms", lambda row: milli(row.prediction.predicted_time_s)),
-    Column("predicted mJ", lambda row: milli(row.prediction.predicted_energy_j)),
-)
-"""The columns of a sweep; the first has the name of its axis."""
+SIZES = ("ms/run", "± time", "mJ/run", "± energy", "W", "predicted ms", "predicted mJ")
+"""The columns of a sweep, as on a terminal, behind its axis and the repetitions."""
 
 MOST_TREES = 20
 """The most models with a tree: a tree has some hundred layers."""
@@ -362,20 +352,20 @@ def sweeps(rows: Sequence[SweepSizeRow]) -> str:
         replaced((), rows),
         lambda row: (row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s),
     )
-    return (
-        "<h3>Sweeps over the size of the input</h3>" + "".join(_sweep(group) for group in groups.values())
-        if groups
-        else ""
-    )
+    sections = "".join(map(_sweep, groups.values()))
+    return f"<h3>Sweeps over the size of the input</h3>{sections}" if groups else ""
 
 
 def _sweep(rows: Sequence[SweepSizeRow]) -> str:
     rows = sorted(rows, key=lambda row: row.place.size)
     first = rows[0]
-    unit = AxisKind(first.place.axis).unit
-    panels, _ = size_curves(rows, (first.place.axis, unit), markup.log_axis)
+    axis, unit = first.place.axis, AxisKind(first.place.axis).unit
+    panels, _ = size_curves(rows, (axis, unit), markup.log_axis)
     pieces = [line for curve in curves_of(rows) for line in curve.lines]
-    sizes = [replace(column, title=column.title or first.place.axis) for column in SIZES]
+    known = {column.title: column for column in size_columns(axis, unit)}
+    repetitions = Column[SweepSizeRow]("repetitions", lambda row: str(row.figures.repetitions))
+    shown = (replace(known[title], title=title.removesuffix("/run")) for title in SIZES)
+    sizes = [known[axis], repetitions, *shown]
     pieces_columns = [column for column in PIECES if column.title != "residual"]
     caption = "Marks are medians over repetitions; the line is the predicted curve. Both axes are logarithmic."
     parts = [
@@ -392,16 +382,11 @@ def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> st
     """Return a tree for each model, in its usual execution, whose counts have paths."""
     usual = [found[index] for index in sorted(counted_once(found))]
     known = [one for one in usual if one.comparison.counts.modules]
-    parts = [_tree(one) for one in known[:MOST_TREES]]
-    if known:
-        parts.insert(
-            0,
-            markup.paragraph(
-                "Layers are in the order of execution; a layer that unfolds has the totals of what is inside it. The "
-                "layers of a model add up to its sum of operators, which is not corrected. Shares are those of this "
-                "sum."
-            ),
-        )
+    about = (
+        "Layers are in the order of execution; a layer that unfolds has the totals of what is inside it. The layers of "
+        "a model add up to its sum of operators, which is not corrected. Shares are those of this sum."
+    )
+    parts = [*([markup.paragraph(about)] if known else []), *map(_tree, known[:MOST_TREES])]
     # The other models need a command for their trees.
     more = [one.row.name for one in known[MOST_TREES:]]
     if more:

@@ -85,7 +85,7 @@ def print_sweep(result: SweepResult) -> None:
     if shown:
         first = shown[0].conditions
         title = f"{result.name} on {first.device_product} ({first.execution}): {result.axis}"
-        print_table(title, _sizes(result), shown)
+        print_table(title, size_columns(result.axis, result.unit), shown)
         if result.repetitions:
             print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
             # Those of sizes whose runs are long enough to be measured well.
@@ -129,7 +129,9 @@ def sweep_object(result: SweepResult) -> dict[str, Any]:
     }
 
 
-def _sizes(result: SweepResult) -> Table[SweepSizeRow]:
+def size_columns(axis: str, unit: str) -> Table[SweepSizeRow]:
+    """Return the columns of a sweep over an axis, whose cost is also that of a unit."""
+
     def interval(lower: float | None, upper: float | None) -> str:
         return UNKNOWN if lower is None else f"{milli(lower)} to {milli(upper)}"
 
@@ -137,15 +139,15 @@ def _sizes(result: SweepResult) -> Table[SweepSizeRow]:
         return UNKNOWN if predicted is None or measured is None else percent(predicted / measured - 1)
 
     return (
-        Column(result.axis, lambda one: str(one.place.size)),
+        Column(axis, lambda one: str(one.place.size)),
         Column("runs", lambda one: str(one.figures.repetitions) if one.figures.repetitions else UNKNOWN, drop=5),
         Column("ms/run", lambda one: milli(one.figures.time_s)),
         Column("± time", lambda one: percent(one.figures.time_spread_ratio, 2), drop=4),
         Column("mJ/run", lambda one: milli(one.figures.energy_j)),
         Column("± energy", lambda one: percent(one.figures.energy_spread_ratio, 2), drop=4),
         Column("W", lambda one: whole_watts(one.figures.power_w), drop=1),
-        Column(f"ns/{result.unit}", lambda one: scaled(one.figures.time_per_unit_s, NANO), drop=2),
-        Column(f"nJ/{result.unit}", lambda one: scaled(one.figures.energy_per_unit_j, NANO), drop=2),
+        Column(f"ns/{unit}", lambda one: scaled(one.figures.time_per_unit_s, NANO), drop=2),
+        Column(f"nJ/{unit}", lambda one: scaled(one.figures.energy_per_unit_j, NANO), drop=2),
         Column("predicted ms", lambda one: milli(one.prediction.predicted_time_s)),
         Column(
             "90 % interval",

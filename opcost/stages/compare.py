@@ -220,11 +220,9 @@ class _Data:
     def measured(self, configs: Iterable[ModelConfig]) -> str:
         """Return in words which choices of conditions any of these models is measured under."""
         found = {one for config in configs for one in ALL_CHOICES if self.conditions_of(under(config, one))}
-        precisions: dict[str, list[str]] = {}
-        for one in ALL_CHOICES:
-            if one in found:
-                precisions.setdefault(one.memory_format, []).append(one.precision)
-        texts = [f"memory_format={name} with precision={', '.join(own)}" for name, own in precisions.items()]
+        by_format = grouped((one for one in ALL_CHOICES if one in found), lambda one: one.memory_format)
+        precisions = {name: ", ".join(one.precision for one in own) for name, own in by_format.items()}
+        texts = [f"memory_format={name} with precision={own}" for name, own in precisions.items()]
         return f"the database has {' and '.join(texts) or 'no row of such a model'}"
 
 

@@ -48,7 +48,7 @@ from opcost.storage.database import Database
 from opcost.storage.files import keep, kept, replace_file
 from opcost.storage.schemas import is_listable, tuples_text
 from opcost.storage.table import CsvTable
-from opcost.summing.summation import EnergyBasis, Measurements, best_of_each_board, best_whole, common_basis, sum_beside
+from opcost.summing.summation import EnergyBasis, Measurements, best_of_each_board, common_basis
 from opcost.units import duration, percent, some_of
 from opcost.version import __version__
 
@@ -146,9 +146,7 @@ def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress:
     rows = Evidence(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
     of_model = request.database.full_model_measurements.rows(of_operators([model_tuple(config)]))
     wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
-    whole = (
-        best_whole(wholes, lambda row: sum_beside(row, counts, rows.measurements, conditions))[0] if wholes else None
-    )
+    whole = rows.result(select(counts, (EVERYTHING,)), wholes, conditions).whole
     run = run_under(counts, rows, conditions, learned, whole)
     # A user's function may have got the batch as an argument.
     given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
