@@ -273,9 +273,8 @@ def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCost
 
 
 def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) -> list[PredictedCalls]:
-    cases = [
-        (count, case, calls) for count in missing if count.computes for case, calls in cases_of_count(count, CAPTURED)
-    ]
+    computing = (count for count in missing if count.computes)
+    cases = [(count, case, calls) for count in computing for case, calls in cases_of_count(count, CAPTURED)]
     if not cases:
         return []
     costs = learned.costs([(count, case.input_data) for count, case, _ in cases])

@@ -192,7 +192,7 @@ def kind_chart(models: Sequence[Compared]) -> Chart:
             for model in models
             if (pair := model.pair(quantity)) is not None
         ]
-        drawings.append(stacked_bars(rows, f"{quantity}, share of the measured whole model (%)", looks))
+        drawings.append(stacked_bars(rows, quantity, looks))
     return Chart(drawings, [Entry.of_fill(look, kind) for look, kind in zip(looks, shown, strict=True)])
 
 
@@ -247,8 +247,9 @@ def _names(panel: Panel, places: Sequence[tuple[str, float, float]]) -> list[str
     return drawn
 
 
-def stacked_bars(rows: Sequence[StackedBar], label: str, looks: Sequence[int]) -> Drawing:
+def stacked_bars(rows: Sequence[StackedBar], quantity: str, looks: Sequence[int]) -> Drawing:
     """Draw bars over an axis in % with a line at the measured whole, parts below 0 to the left; ``looks`` are fills."""
+    label = f"{quantity}, share of the measured whole model (%)"
     if not rows:
         return svg.nothing(label, "no data")
     sums = [

@@ -158,11 +158,8 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
             printed: set[str] = set()
             for model in ranking.models:
                 row, size = model.row, ", ".join(_shared_size([model.row]).values())
-                name = (
-                    _name_without_size(row)
-                    + doubt_mark(ranking_notes.is_cost_doubtful(row))
-                    + (f" ({size})" if size else "")
-                )
+                name = _name_without_size(row) + doubt_mark(ranking_notes.is_cost_doubtful(row))
+                name += f" ({size})" if size else ""
                 _print_cost(f"{name} on {_conditions_title([row], ranking.differing)}", model)
                 names = _print_operators(model, by, LINES_SHOWN if top is None else top)
                 notes = ranking_notes.model_notes(model, ranking.boards, names)
@@ -208,12 +205,9 @@ def sides_of(report: ShowReport, by: str = ENERGY) -> RankingTable | None:
         Column("size", lambda rows: _sample_size(rows[0]) or UNKNOWN, drop=1),
     ]
     for unit, cost in (("ms", "time_per_sample_s"), ("mJ", "energy_per_sample_j")):
-        columns += [
-            Column(f"{unit}/sample {name}", partial(_cost_of_side, cost, side), wraps=1) for side, name in names
-        ]
-        columns += [
-            Column(f"{unit} ratio {name}", partial(_ratio_of_side, cost, side), wraps=1) for side, name in names[1:]
-        ]
+        of_cost, of_ratio = partial(_cost_of_side, cost), partial(_ratio_of_side, cost)
+        columns += [Column(f"{unit}/sample {name}", partial(of_cost, side), wraps=1) for side, name in names]
+        columns += [Column(f"{unit} ratio {name}", partial(of_ratio, side), wraps=1) for side, name in names[1:]]
     notes = [f"Ratio: over {products[0]}."]
     for boards, product in dict.fromkeys((ranking.boards, ranking.product) for ranking in report.rankings):
         # A ratio between two single boards may be theirs.
@@ -295,9 +289,8 @@ def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> s
     measured = f"measured {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
     conditions = rows[0].conditions
     names = set(differing) - IN_EVERY_TITLE
-    others = [
-        ranking_notes.condition_words(field, conditions) for field in fields_of(Conditions) if field.name in names
-    ]
+    named = (field for field in fields_of(Conditions) if field.name in names)
+    others = [ranking_notes.condition_words(field, conditions) for field in named]
     facts = [*_conditions_shown([row.conditions for row in rows]), *others, measured]
     return f"{conditions.device_product}: {', '.join(facts)}"
 
@@ -399,6 +392,7 @@ def _print_cost(label: str, model: ShownModel) -> None:
         return Column(title, marked.__getitem__, "right" if title else "left", drop)
 
     per_run = _cost(row.time_s, errors[0], "ms"), _cost(row.energy_j, errors[1], "mJ")
+    per_sample = _cost(row.time_per_sample_s, None, "ms"), _cost(row.energy_per_sample_j, None, "mJ")
     summed = _cost(row.sum_time_s, None, "ms"), _cost(row.sum_energy_j, None, "mJ")
     corrected = ratio(row.corrected_time_ratio), ratio(row.corrected_energy_ratio)
     roof = percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0)
@@ -406,11 +400,7 @@ def _print_cost(label: str, model: ShownModel) -> None:
     columns = [
         column("", "time", "energy", "power"),
         column(f"{cost} (one run)", *per_run, UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W"),
-        column(
-            f"per {row.unit or Unit.SAMPLE}",
-            _cost(row.time_per_sample_s, None, "ms"),
-            _cost(row.energy_per_sample_j, None, "mJ"),
-        ),
+        column(f"per {row.unit or Unit.SAMPLE}", *per_sample),
         *[column("sum of operators", *summed, drop=1, mark=doubt)] * (is_whole or bool(added)),
         *[column("corrected", *corrected, drop=2, mark=doubt)] * is_whole,
         column("roof", *roof, mark=doubt),
@@ -440,10 +430,7 @@ def _print_measuring(ranking: DeviceRanking, report: ShowReport, is_named: bool)
     options, proposals = report.choice.measuring_options(ranking.conditions.device_type), report.proposals
     ways, needing = [], [model for model in sums if model.result.missing]
     if report.preparation is not None and needing and is_named:
-        names, how = (
-            [model.row.name for model in needing[:NAMES_SHOWN]],
-            (*options, *ranking.protocol_options),
-        )
+        names, how = [model.row.name for model in needing[:NAMES_SHOWN]], (*options, *ranking.protocol_options)
         of_blocks = [model for model in needing[:NAMES_SHOWN] if model.row.name not in proposals.profiled]
         measuring = []
         if of_blocks:

@@ -83,9 +83,7 @@ def write_report(
             if roof is not None:
                 points = [_point(one, roofline, in_energy=roof is roofline.energy) for one in tuples]
                 plots.append(drawn_roofline(points, roof, label, scale))
-    measured = (
-        row for one in found for row in (one.comparison.full, *(part.row for part in one.comparison.cost.parts))
-    )
+    measured = (row for one in comparisons for row in (one.full, *(part.row for part in one.cost.parts)))
     boards = {row.circumstances.device_uuid for row in measured}
     proposals = Proposals.of(filter(None, (one.config for one in reports)))
     parts = {
@@ -274,9 +272,8 @@ LAYER_COLUMNS = {
 
 def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
     """Return the qualities of the boards' meters, by their newest qualification."""
-    newest = {
-        (row.device_uuid, row.driver_version, row.quality.meter): row for row in rows if row.device_uuid in boards
-    }
+    own = (row for row in rows if row.device_uuid in boards)
+    newest = {(row.device_uuid, row.driver_version, row.quality.meter): row for row in own}
     if not newest:
         return markup.paragraph(
             f"The database has no qualification of these boards' meters. Qualify: {command('qualify')}."

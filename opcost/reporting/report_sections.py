@@ -233,9 +233,7 @@ def gaps(found: Sequence[Compared]) -> str:
             rest = "unknown" if shares[-1] is None else f"{round(100 * shares[-1], 1) + 0.0:+.1f} % unexplained"
             bars.append(charts.StackedBar(one.name, rest + doubt_mark(one.doubts(quantity)), shares))
         known = [bar for bar in bars if any(share is not None for share in bar.shares)]
-        drawings.append(
-            charts.stacked_bars(known, f"{quantity}, share of the measured whole model (%)", range(len(PARTS)))
-        )
+        drawings.append(charts.stacked_bars(known, quantity, range(len(PARTS))))
         for one, bar in zip(found, bars, strict=True):
             *parts, rest = map(percent, bar.shares)
             rows.append((bar.name, quantity, *parts, rest + doubt_mark(one.doubts(quantity))))

@@ -98,9 +98,8 @@ def print_sweep(result: SweepResult) -> None:
             doubtful = [row for row in result.repetitions if is_doubtful(row)]
             left_out = len(result.repetitions) - sum(row.figures.repetitions for row in result.sizes)
             meanings = {flag.meaning for one in doubtful for flag in CASTING_DOUBT.intersection(one.measurement.flags)}
-            why = some_of(
-                sorted(meanings | {IMPOSSIBLE_POWER_MEANING for one in doubtful if has_impossible_power(one)})
-            )
+            meanings |= {IMPOSSIBLE_POWER_MEANING for one in doubtful if has_impossible_power(one)}
+            why = some_of(sorted(meanings))
             if left_out:
                 print_line(f"Without {number_of(left_out, 'doubtful repetition')} ({why}).")
             if len(doubtful) > left_out:
@@ -437,21 +436,17 @@ def draw_cap_sweep(sweep: CapSweep, target: Path) -> Path:
     found_w = sweep.found_limit_w
     caps = np.linspace(fit.lowest_w, fit.highest_w, 200)
     ratios = []
-    for look, (name, of_fit, of_point) in enumerate(
-        (("time", fit.time_s, "time_s"), ("energy", fit.energy_j, "energy_j"))
-    ):
+    fitted = ("time", fit.time_s, "time_s"), ("energy", fit.energy_j, "energy_j")
+    for look, (name, of_fit, of_point) in enumerate(fitted):
         measured = [(one.cap_w, getattr(one, of_point) / of_fit(found_w)) for one in sweep.points]
-        ratios.append(Series(name, measured, look))
-        ratios.append(
-            Series(f"{name}, fit", [(cap, of_fit(cap) / of_fit(found_w)) for cap in caps], line=f"line{look}")
-        )
+        expected = [(cap, of_fit(cap) / of_fit(found_w)) for cap in caps]
+        ratios += [Series(name, measured, look), Series(f"{name}, fit", expected, line=f"line{look}")]
     all_ratios = [place for one in ratios for place in one.points]
     watts = linear_axis([x for x, _ in all_ratios], "power cap (W)")
     over = linear_axis([y for _, y in all_ratios], f"ratio to {found_w:g} W")
     pareto = Panel(times, energies)
-    names = [
-        text(f"{one.cap_w:g} W", pareto.across(one.time_s) + 6, pareto.up(one.energy_j) - 4, "small") for one in front
-    ]
+    at = ((one.cap_w, pareto.across(one.time_s), pareto.up(one.energy_j)) for one in front)
+    names = [text(f"{cap_w:g} W", x + 6, y - 4, "small") for cap_w, x, y in at]
     drawings = [
         curves("energy over time", pareto, costs, (), *names),
         curves("time and energy over the cap", Panel(watts, over), ratios, [(best_w, f"{best_w:g} W")]),

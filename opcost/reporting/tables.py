@@ -413,9 +413,8 @@ def print_info(info: Info) -> None:
 
     def about(device: DeviceInfo) -> str:
         driver = f", driver {device.driver_version}" if device.driver_version else ""
-        meters = (
-            f"power meters: {', '.join(device.meters)}" if device.meters else f"no energy: {device.no_meter_reason}"
-        )
+        no_energy = f"no energy: {device.no_meter_reason}"
+        meters = f"power meters: {', '.join(device.meters)}" if device.meters else no_energy
         return f"{device.product}{driver}; {meters}"
 
     lines = [

@@ -38,16 +38,14 @@ def check_files(folders: ModelFolders, database: Database, repair: bool = False)
     for table in tables:
         found = table.problems()
         if repair and found and table.path.parent == database.folder and table.has_readable_header():
-            repaired.append(
-                f"{table.path}: removed {len(found)} bad lines; the old file is {table.keep_good_lines().name}"
-            )
+            old = table.keep_good_lines().name
+            repaired.append(f"{table.path}: removed {len(found)} bad lines; the old file is {old}")
             found = table.problems()
         problems += found
     problems += [f"{path}: unfinished lines after a crash; delete the file" for path in database.unfinished_lines()]
     kinds = (COUNTS, FILTERED_COUNTS)
-    pickles = [
-        path for kind in kinds for depth in ("*", "*/*") for path in folders.own.glob(f"{depth}/{kind.file_name}")
-    ]
+    patterns = (f"{depth}/{kind.file_name}" for kind in kinds for depth in ("*", "*/*"))
+    pickles = [path for pattern in patterns for path in folders.own.glob(pattern)]
     configs, mistakes = folders.read(models)
     problems += mistakes
     reads: list[Callable[[], object]] = [

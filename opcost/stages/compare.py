@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from types import MappingProxyType
-from typing import TypeAlias
 
 from opcost.columns import grouped
 from opcost.comparing.comparison import KindCost, Remark, comparison_row, differing, kinds_of
@@ -36,8 +34,6 @@ from opcost.stages.ranking_data import named_as
 from opcost.stages.wanted_model import Proposals
 from opcost.storage.configs import ModelConfig, chosen_by, model_tuple, under
 from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_operators
-
-EVERY_SET: Mapping[str, Conditions] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class ComparingReport:
 
 
 def find_comparisons(
-    request: Request, runs: OperatorRuns = USUAL_RUNS, under: Mapping[str, Conditions] = EVERY_SET
+    request: Request, runs: OperatorRuns = USUAL_RUNS, under: Mapping[str, Conditions] | None = None
 ) -> list[ComparingReport]:
     """Compare each chosen model under every set of conditions in which the whole model was measured.
 
@@ -97,7 +93,7 @@ def find_comparisons(
     for config, selection in selections:
         key, results = selection.kept.model.key, []
         of_model = [row for row in wholes.get(key, ()) if row.conditions.precision == config.precision]
-        only = under.get(config.name)
+        only = None if under is None else under.get(config.name)
         meant = (row for row in of_model if is_meant(device, row.conditions) and only in (None, row.conditions))
         for own in grouped(meant, lambda row: row.key).values():
             one = evidence.result(selection, own, runs=runs)
@@ -292,11 +288,7 @@ def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Itera
         yield side_by_side((replace(these, name=config.name), others), (own, other))
 
 
-Candidate: TypeAlias = tuple[ModelConfig, Conditions]
-"""A model under one set of conditions, whose rows may be of several boards."""
-
-
-def _of_one_board(data: _Data, candidates: Sequence[Candidate]) -> list[ModelResult]:
+def _of_one_board(data: _Data, candidates: Sequence[tuple[ModelConfig, Conditions]]) -> list[ModelResult]:
     """Return the sides of one device, of one board as far as possible.
 
     Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times,

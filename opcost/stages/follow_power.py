@@ -85,9 +85,8 @@ class Followers:
         state = self.host.read()
         # Each GPU is read as the rows of the one before are written: one that cannot be read loses no rows of others.
         new = ((device, row) for device, log in self.gpus.items() for row in log.read())
-        of_cpu = (
-            () if self.gpus else ((CPU, PowerRow(SystemClock().read().epoch_s, power_average_w=state.cpu_power_w)),)
-        )
+        now_s = SystemClock().read().epoch_s
+        of_cpu = () if self.gpus else ((CPU, PowerRow(now_s, power_average_w=state.cpu_power_w)),)
         try:
             for device, row in chain(of_cpu, new):
                 label = next((mark.label for mark in reversed(marks) if mark.epoch_s <= row.epoch_s), "")

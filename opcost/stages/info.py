@@ -89,9 +89,8 @@ class Info:
 
 def find_info(folders: UserFolders) -> Info:
     """Return what is found, without torch and in less than a second."""
-    versions = Versions(
-        __version__, platform.python_version(), sys.executable, _version("torch"), _version("torchvision")
-    )
+    python = platform.python_version(), sys.executable
+    versions = Versions(__version__, *python, _version("torch"), _version("torchvision"))
     no_meter_reason = rapl_unavailable_reason()
     cpu_meters = () if no_meter_reason else (short_name(RaplSampler().source.name),)
     gpus: list[DeviceInfo] = []

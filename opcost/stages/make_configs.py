@@ -35,8 +35,6 @@ weights_name: null # null: random weights
 {size}done: false
 """
 
-NO_KEYS: Mapping[str, object] = {}
-
 
 @dataclass(frozen=True)
 class ConfigReport:
@@ -62,7 +60,7 @@ def make_configs(folders: ModelFolders, patterns: Sequence[str], dry_run: bool =
 
 
 def config_text(
-    model_name: str, input_size: Sequence[int], is_data_dependent: bool, more: Mapping[str, object] = NO_KEYS
+    model_name: str, input_size: Sequence[int], is_data_dependent: bool, more: Mapping[str, object] | None = None
 ) -> str:
     """Return the text of a config with random weights, with the seed if work depends on it, and ``more`` plain keys."""
     size = f"input_size: {list(input_size)} # batch first\n" if input_size else ""
@@ -71,7 +69,7 @@ def config_text(
     text = TEMPLATE.format(model_name=name, size=size)
     if is_data_dependent:
         text += f"seed: {DEFAULT_SEED} # of random weights and input: the operators of this model depend on them\n"
-    return text + "".join(f"{key}: {value}\n" for key, value in more.items())
+    return text + "".join(f"{key}: {value}\n" for key, value in (more or {}).items())
 
 
 def configs_of(folders: ModelFolders, wanted: Sequence[WantedModel], allow_code: bool = False) -> list[ModelConfig]:

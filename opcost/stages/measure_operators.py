@@ -120,9 +120,8 @@ def measure_operators(
             times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
             if times is not None and pairs is not None:
                 # Rows with weights in the cache are in the time of block 2, unless they are of another board.
-                items = (
-                    one for one in pairs.plan.items if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD
-                )
+                planned = pairs.plan.items
+                items = (one for one in planned if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD)
                 times = replace(times, now_s=times.now_s + sum(map(pairs.item_s, items)))
             return _with_besides(plans, bench, campaign, request.setting, times)
         is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu

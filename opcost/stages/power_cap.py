@@ -67,9 +67,8 @@ class CommandWork:
         if report.exit_status:
             raise UserError(f"{self.name}: ended with status {report.exit_status}; the sweep ends")
         (found,) = report.run.devices
-        return CapCost(
-            report.run.duration_s, found.energy_j, found.energy_standard_error_j, found.missing_reason or None
-        )
+        energy = found.energy_j, found.energy_standard_error_j
+        return CapCost(report.run.duration_s, *energy, found.missing_reason or None)
 
 
 OpenWork: TypeAlias = Callable[[], AbstractContextManager[CapWork]]

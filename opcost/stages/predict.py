@@ -170,18 +170,15 @@ def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
 
 def _new_config(request: RunRequest, wish: PredictionRequest) -> ModelConfig:
     """Return the config that describes the model and has the batch, perhaps one that is not written."""
-    config = known_config(request.folders, wish.wanted, None) or config_of(
-        request.folders, wish.wanted, request.allow_code
-    )
+    folders, allow_code = request.folders, request.allow_code
+    config = known_config(folders, wish.wanted, None) or config_of(folders, wish.wanted, allow_code)
     if wish.batch in (None, config.batch_size):
         return config
     same = WantedModel.of(config)
     if same is None or not config.input_size:
         remedy = f"give the batch there, or as an argument of the function: --argument batch={wish.batch}"
         raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
-    return config_of(
-        request.folders, replace(same, input_size=(wish.batch, *config.input_size[1:])), request.allow_code
-    )
+    return config_of(folders, replace(same, input_size=(wish.batch, *config.input_size[1:])), allow_code)
 
 
 def computing_counts(request: RunRequest, config: ModelConfig, progress: Progress) -> OperatorCounts:

@@ -288,10 +288,8 @@ def _with_counts(request: RunRequest, configs: Sequence[ModelConfig]) -> Iterato
 def _counted_profile(config: ModelConfig, counts: OperatorCounts, result: ModelResult | None) -> ModelProfile:
     reason = None
     if not config.shape:
-        of_inputs = "the first input is a single value"
-        reason = (
-            of_inputs if config.inputs is not None else "the model comes with its inputs, and no config describes them"
-        )
+        reason = "the model comes with its inputs, and no config describes them"
+        reason = "the first input is a single value" if config.inputs is not None else reason
     costs = {} if result is None else {one.key: one.costs for one in operator_costs(result, None, TIME)}
     most_flop, most_bytes = max(1, counts.total_flop), max(1, counts.total_memory_bytes)
     lines: dict[ProfiledOperator, float] = {}
@@ -362,9 +360,8 @@ class ObjectModel:
         needed = DTYPES.get(self.precision, FLOAT32)
         if self.dtype not in (None, needed):
             remedy = f"convert model and inputs with .to(torch.{needed}) first, or leave precision out"
-            raise UserError(
-                f"precision: {self.precision} needs weights in {needed}, and these are {self.dtype}; {remedy}"
-            )
+            found = f"needs weights in {needed}, and these are {self.dtype}"
+            raise UserError(f"precision: {self.precision} {found}; {remedy}")
         return self.precision
 
 

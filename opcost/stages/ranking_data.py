@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from types import MappingProxyType
 from typing import Any
 
 from opcost.columns import grouped
@@ -106,21 +105,16 @@ class RankingData:
         def is_own(one: Conditions) -> bool:
             return one.precision == model.config.precision and is_meant(device, one)
 
-        counts, own = model.counts, filter(is_own, self.newest)
-        is_summed = counts is not None and any(
-            self.evidence.measurements.measured_ratio(counts, one) == 1 for one in own
-        )
+        counts, ratio = model.counts, self.evidence.measurements.measured_ratio
+        is_summed = counts is not None and any(ratio(counts, one) == 1 for one in filter(is_own, self.newest))
         return is_summed or any(is_own(row.conditions) for row in model.wholes)
-
-
-NOT_READ: Mapping[str, OperatorCounts] = MappingProxyType({})
 
 
 def read_ranking_data(
     request: Request,
     configs: Sequence[ModelConfig],
     names: Collection[str],
-    known: Mapping[str, OperatorCounts] = NOT_READ,
+    known: Mapping[str, OperatorCounts] | None = None,
     under: Conditions | None = None,
 ) -> RankingData:
     """Return all that is known of these models; ``names`` are those that the user chose.
@@ -129,7 +123,7 @@ def read_ranking_data(
     conditions of the rows that are read, None for all. Raises UserError: a table is damaged, or the counts of a named
     model are wrong. Others with wrong counts are left out with a warning.
     """
-    shipped = counts_in(request.database.model_operators)
+    known, shipped = known or {}, counts_in(request.database.model_operators)
     read, mistakes = _counts(shipped, [config for config in configs if config.name not in known], names)
     counts = {**read, **{name: select(one, (EVERYTHING,)).kept for name, one in known.items()}}
     wrong = {config.name for config, _ in mistakes}

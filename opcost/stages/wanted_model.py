@@ -107,9 +107,8 @@ class WantedModel:
         """
         code = config.code
         name = config.model_name if code is None else placed(code)
-        wanted = WantedModel(
-            name, config.input_size, config.precision, config.memory_format, arguments=config.arguments
-        )
+        how = config.precision, config.memory_format
+        wanted = WantedModel(name, config.input_size, *how, arguments=config.arguments)
         if not wanted.is_described_by(config):
             return None
         if code is None or code.module is not None or not Path(code.path).is_relative_to(Path.cwd()):

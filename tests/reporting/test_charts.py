@@ -151,7 +151,7 @@ def test_errors_come_in_their_order_with_the_corrected_sums_that_are_known() -> 
 
 
 def test_parts_below_zero_lie_left_of_it() -> None:
-    figure = stacked_bars([StackedBar("a", "", (0.9, None, 0.2, -0.1))], "share (%)", [0, 1, 2, 3])
+    figure = stacked_bars([StackedBar("a", "", (0.9, None, 0.2, -0.1))], "time", [0, 1, 2, 3])
     positive, more, negative = bars(figure)
     assert more[0] == pytest.approx(positive[0] + positive[1], abs=0.02)
     assert negative[0] + negative[1] == pytest.approx(positive[0], abs=0.02)
