@@ -7,9 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from opcost.columns import fields_of
-from opcost.invocation import command
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
-from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import FORMULA_REMEDY, Share, flop_missing_reason
 from opcost.reporting.tables import (
     Column,
@@ -22,6 +20,7 @@ from opcost.reporting.tables import (
     print_origin,
     print_table,
     shared_facts,
+    steps_of_list,
 )
 from opcost.stages.filter import FilterReport
 from opcost.units import UNKNOWN, duration, gigaflop, megabytes, number_of, percent
@@ -131,13 +130,7 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
     print_origin()
     if not dry_run:
         print_line("\nNext steps:")
-        print_commands(
-            [
-                (command("count", report.name, "--meta"), "run each tuple on shapes"),
-                (command("filter", report.name), "keep those of the whitelist"),
-                (command("measure", report.name, *USUAL_OPTIONS), "measure them"),
-            ]
-        )
+        print_commands(steps_of_list(report.name, "measure them"))
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:

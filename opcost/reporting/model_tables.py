@@ -15,7 +15,6 @@ from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.estimates import total_if_known
 from opcost.invocation import command, command_line
 from opcost.measuring.conditions import DEVICE_PRODUCT
-from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags
 from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
@@ -37,6 +36,7 @@ from opcost.reporting.tables import (
     print_origin,
     print_table,
     shared_facts,
+    steps_of_list,
     work_in_words,
 )
 from opcost.units import (
@@ -387,11 +387,7 @@ def print_prediction(found: Prediction) -> None:
     if found.written is not None:
         print_line(f"written: {found.written}")
         name = Path(found.written).parent.name
-        steps = [
-            (command("count", name, "--meta"), "run each tuple on shapes"),
-            (command("filter", name), "keep those of the whitelist"),
-            (command("measure", name, *USUAL_OPTIONS), "measure them on the device, and predict again"),
-        ]
+        steps = steps_of_list(name, "measure them on the device, and predict again")
     elif run.calls:
         most = min(LISTED, len(run.calls))
         purpose = f"list the {number_of(most, 'least certain operator')}, to measure"

@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.text import Text
 
 from opcost.columns import by_column, columns_of
-from opcost.invocation import command_line, is_program
+from opcost.invocation import command, command_line, is_program
+from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.texts import parse_operator, short_form, short_inputs
 from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, printable, watts
 from opcost.version import __version__
@@ -328,6 +329,15 @@ def print_commands(commands: Sequence[tuple[str, str]]) -> None:
             for line in (*(f"  # {part}" for part in wrapped(purpose, _width() - 4)), f"  {command}")
         ]
     print("\n".join(lines))
+
+
+def steps_of_list(name: str, measuring: str) -> list[tuple[str, str]]:
+    """Return the commands that measure a list of tuples, each with its purpose; the last one's is ``measuring``."""
+    return [
+        (command("count", name, "--meta"), "run each tuple on shapes"),
+        (command("filter", name), "keep those of the whitelist"),
+        (command("measure", name, *USUAL_OPTIONS), measuring),
+    ]
 
 
 def print_origin_line(command: str, facts: str) -> None:
