@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.columns import by_column, columns_of
 from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
-from opcost.comparing.model_result import doubts
 from opcost.comparing.ranking import ENERGY
 from opcost.measuring.record import ComparisonRow
 from opcost.measuring.setting import Setting
+from opcost.reporting.charts import Compared, compared
 from opcost.reporting.model_tables import WHOLE, WORK, layer_in_words, layer_notes, rows_of
 from opcost.reporting.output import cells_of
 from opcost.reporting.progress_lines import progress_on_stderr
@@ -232,8 +232,11 @@ class ProfileResult:
     @property
     def comparison(self) -> ComparisonRow | None:
         """The comparison of the sum of operators with the whole model; None if the whole is not measured."""
-        compared = self.profile.comparison
-        return compared.comparisons[0] if compared is not None and compared.comparisons else None
+        return None if self._compared is None else self._compared.row
+
+    @property
+    def _compared(self) -> Compared | None:
+        return next(iter(compared(filter(None, [self.profile.comparison]))), None)
 
     @property
     def whole(self) -> WholeCost | None:
@@ -256,25 +259,25 @@ class ProfileResult:
         return f"<p>{lines}</p>{self._table().to_html(index=False)}"
 
     def _lines(self) -> list[str]:
-        own, row = self.profile, self.comparison
+        own, one = self.profile, self._compared
         product = "" if own.conditions is None else f" on {own.conditions.device_product}"
         lines = [f"{own.name}{product}: {work_in_words(own)} in one run"]
         if own.input_size_missing_reason is not None:
             lines.append(f"size of the input unknown: {own.input_size_missing_reason}")
-        if row is not None:
-            lines.append(f"whole {milliseconds(row.full_time_s)}, {self._ratio(row, 'time')}")
-            if row.full_energy_j is not None:
-                lines.append(f"whole {millijoules(row.full_energy_j)}, {self._ratio(row, 'energy')}")
+        if one is not None:
+            lines.append(f"whole {milliseconds(one.row.full_time_s)}, {self._ratio(one, 'time')}")
+            if one.row.full_energy_j is not None:
+                lines.append(f"whole {millijoules(one.row.full_energy_j)}, {self._ratio(one, 'energy')}")
         return [
             *lines,
             f"{min(OPERATORS_SHOWN, len(own.operators))} of {len(own.operators)} operator tuples, the largest first:",
         ]
 
-    def _ratio(self, row: ComparisonRow, quantity: str) -> str:
+    @staticmethod
+    def _ratio(one: Compared, quantity: str) -> str:
         """Return sum over whole of ``time`` or ``energy``, with the reasons why it is no result yet."""
-        compared = self.profile.comparison
-        found = doubts(row, compared.remarks[0] if compared and compared.remarks else (), quantity)
-        shown = ratio(row.time_ratio if quantity == "time" else row.energy_ratio) + doubt_mark(bool(found))
+        found = one.doubts(quantity)
+        shown = ratio(one.row.time_ratio if quantity == "time" else one.row.energy_ratio) + doubt_mark(found)
         return f"sum / whole {shown}" + "".join(f", {doubt.value}" for doubt in found)
 
     def _table(self) -> DataFrame:

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cached_property
 from statistics import median
 
-from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, RemarkKind, remarks_on
+from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, remarks_on
 from opcost.comparing.corrections import (
     Corrections,
     Piece,
@@ -28,7 +28,6 @@ from opcost.estimates import NORMAL_QUANTILE, Estimate, ratio_if_known, sum_of_i
 from opcost.measuring.conditions import EAGER, GRAPH, WARM, Conditions
 from opcost.measuring.record import (
     ChainRow,
-    ComparisonRow,
     Excess,
     KernelTimeRow,
     MeasurementRow,
@@ -100,20 +99,6 @@ def doubts_of(
         Doubt.ABOVE_LIMIT: is_above_limit,
     }
     return tuple(doubt for doubt, is_found in found.items() if is_found)
-
-
-def doubts(row: ComparisonRow, remarks: Sequence[Remark], quantity: str) -> tuple[Doubt, ...]:
-    """Return the doubts of a sum of ``time`` or ``energy``; none if there is no sum, or no whole."""
-    costs = row.costs(quantity)
-    if costs.summed is None or costs.whole is None:
-        return ()
-    shares = (one.figures["time_ratio"] for one in remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
-    return doubts_of(
-        flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
-        missing_ratio=costs.over_whole(costs.unmeasured) if row.missing_operators else 0.0,
-        unexplained_ratio=costs.over_whole(costs.unexplained),
-        is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in remarks),
-    )
 
 
 @dataclass(frozen=True)

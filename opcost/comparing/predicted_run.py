@@ -120,10 +120,6 @@ class PredictedRun:
     widened: tuple[Widened, ...] = ()
 
     @property
-    def is_corrected(self) -> bool:
-        return self.result.corrections is not None
-
-    @property
     def basis(self) -> EnergyBasis:
         """The basis of the energy: that of the sum; samples are normalised where they can be."""
         return self.result.cost.basis if self.result.cost.parts else EnergyBasis.NORMALISED

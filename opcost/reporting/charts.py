@@ -11,9 +11,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opcost.comparing.comparison import KindCost, Remark
+from opcost.comparing.comparison import KindCost, Remark, RemarkKind
 from opcost.comparing.corrections import with_method_error
-from opcost.comparing.model_result import Doubt, ModelResult, doubts
+from opcost.comparing.model_result import Doubt, ModelResult, doubts_of
 from opcost.comparing.roofline import COMPUTE, Roof
 from opcost.estimates import NORMAL_QUANTILE, Estimate, sum_of_independent
 from opcost.measuring.record import ComparisonRow
@@ -71,7 +71,17 @@ class Compared:
         return self.row.time_s is not None and not self.row.missing_operators
 
     def doubts(self, quantity: str) -> tuple[Doubt, ...]:
-        return doubts(self.row, self.remarks, quantity)
+        """Return the doubts of a sum of ``time`` or ``energy``; none if there is no sum, or no whole."""
+        costs = self.row.costs(quantity)
+        if costs.summed is None or costs.whole is None:
+            return ()
+        shares = (one.figures["time_ratio"] for one in self.remarks if one.kind is RemarkKind.FLAGGED_OPERATORS)
+        return doubts_of(
+            flagged_ratio=max((share for share in shares if isinstance(share, float)), default=0.0),
+            missing_ratio=costs.over_whole(costs.unmeasured) if self.row.missing_operators else 0.0,
+            unexplained_ratio=costs.over_whole(costs.unexplained),
+            is_whole_flagged=any(one.kind is RemarkKind.FLAGGED_WHOLE for one in self.remarks),
+        )
 
     def pair(self, quantity: str) -> tuple[Estimate, Estimate] | None:
         """Return sum and whole of ``time`` or ``energy``, None if one is unknown."""
