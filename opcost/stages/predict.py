@@ -146,7 +146,7 @@ def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress:
     rows = Evidence(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
     of_model = request.database.full_model_measurements.rows(of_operators([model_tuple(config)]))
     wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
-    whole = rows.result(select(counts, (EVERYTHING,)), wholes, conditions).whole
+    whole = rows.result(select(counts, (EVERYTHING,)), wholes, conditions).whole if wholes else None
     run = run_under(counts, rows, conditions, learned, whole)
     # A user's function may have got the batch as an argument.
     given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)

@@ -494,7 +494,7 @@ def test_a_table_has_its_layout(
     monkeypatch.setattr("sys.argv", ["/somewhere/opcost", "command", "shufflenet*", "efficientnet_b0*", "--dry-run"])
 
     # Elsewhere commands have the path of an environment.
-    for module in ("comparison_tables", "model_tables"):
+    for module in ("comparison_tables", "model_tables", "tables"):
         monkeypatch.setattr(f"opcost.reporting.{module}.command", lambda *words: " ".join(["opcost", *words]))
 
     def show(width: int) -> str:
