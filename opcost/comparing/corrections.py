@@ -158,7 +158,6 @@ class Curve:
     points: tuple[tuple[int, Excess], ...]
 
     def shares(self, memory_bytes: int) -> Mapping[int, float]:
-        """Return the indices of the points next to a size, with their weights."""
         return shares_between([size for size, _ in self.points], memory_bytes)
 
     def at(self, memory_bytes: int) -> Excess:
@@ -275,7 +274,6 @@ def corrections_under(rows: Iterable[ChainRow], conditions: Conditions) -> Corre
 
 
 def _corrections(rows: Sequence[ChainRow], dtype: str) -> Corrections | None:
-    """Return the corrections from chains in one dtype, see ``corrections_under``."""
     missing = missing_sides(rows, dtype)
     if not set(COARSE_SIDES).isdisjoint(missing):
         return None

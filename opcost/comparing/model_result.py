@@ -421,7 +421,6 @@ class ModelResult:
 
     @cached_property
     def eager(self) -> EagerCost | None:
-        """The expected cost of an eager run of the summed operators, None if unknown."""
         return eager_cost(self.cost, self.measurements)
 
     @cached_property
@@ -567,7 +566,6 @@ class Evidence:
     _of_cards: dict[str, Corrections | None] = field(default_factory=dict, repr=False, compare=False)
 
     def corrections_under(self, conditions: Conditions) -> Corrections | None:
-        """Return the cache corrections of a card with its software, None if unknown."""
         if conditions.key not in self._of_cards:
             self._of_cards[conditions.key] = corrections_under(self.chains, conditions)
         return self._of_cards[conditions.key]

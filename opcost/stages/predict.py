@@ -120,7 +120,6 @@ class Prediction:
 
     @property
     def power_w(self) -> float | None:
-        """The mean power, None if the energy is unknown."""
         return None if self.energy_j is None else self.energy_j.value / self.time_s.value
 
     def per_unit(self, cost: Range | None) -> Range | None:

@@ -81,7 +81,6 @@ class RankingData:
         return roofline_of_rows(rows, self.operator_counts)
 
     def results(self, conditions: Conditions) -> list[ModelResult]:
-        """Return the result of each model that is measured under these conditions."""
         found = []
         for model in self.models:
             # A sum that consists of rows under other conditions only is none under these.
