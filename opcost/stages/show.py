@@ -31,6 +31,7 @@ from opcost.measuring.precisions import Precision
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
 from opcost.operators.counts import tuple_key
+from opcost.operators.model_inputs import Unit
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request
 from opcost.running.shipped_counts import identity_of
@@ -363,7 +364,7 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
             results = tuple(data.results(conditions))
             measured = [one for one in results if one.name in left]
             # Costs of a token are not compared with those of an image.
-            for of_unit in grouped(measured, lambda one: one.units and one.units.unit).values():
+            for of_unit in grouped(measured, lambda one: Unit.SAMPLE if one.units is None else one.units.unit).values():
                 found.append(_Set(conditions, results, tuple(one.name for one in of_unit)))
             left.difference_update(one.name for one in measured)
     return found
