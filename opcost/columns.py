@@ -129,7 +129,10 @@ class Field:
         if largest is not None and not -largest <= value <= largest:
             return f"{self.name}: {shown(value)} is not possible (to ±{largest:g})"
         values = self.column.values
-        return "" if values.allow(value) else f"{self.name}: {shown(value)} is not possible ({values.words})"
+        if values.allow(value):
+            return ""
+        text = shown(cell_of(value) if isinstance(value, tuple) else value)
+        return f"{self.name}: {text} is not possible ({values.words})"
 
 
 class Columns:

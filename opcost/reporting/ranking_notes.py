@@ -68,7 +68,7 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
     measured = [row for row in rows if row.predicted_time_s is None]
     quantity = "time" if by == TIME or all(map(is_by_time, rows)) else "energy"
     kinds_shown = len(set(KIND_TITLES) - left_out)
-    kinds = {kind.operator for model in ranking.models for kind in model.kinds[:kinds_shown]}
+    kinds = dict.fromkeys(kind.operator for model in ranking.models for kind in model.kinds[:kinds_shown])
     lines = [energies_line(rows)]
     times = [row.time_standard_error_s / row.time_s for row in measured if row.time_s and row.time_standard_error_s]
     energies = [

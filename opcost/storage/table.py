@@ -27,7 +27,7 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import IO, Any, Generic, TypeAlias, TypeVar, get_origin
 
-from opcost.columns import Columns, Field, cell_of, cell_reader, cell_values, columns_of, fields_of
+from opcost.columns import ANY, Columns, Field, cell_of, cell_reader, cell_values, columns_of, fields_of
 from opcost.errors import SHOWN_CHARACTERS, UserError, quoted
 from opcost.invocation import command
 from opcost.measuring.flags import Flag, flags_of
@@ -143,7 +143,9 @@ def _cell_reader(field: Field) -> _Reader:
         try:
             return convert(cell)
         except (ValueError, KeyError):
-            raise LineError(f"{field.name}: {quoted(cell)} is not valid") from None
+            values = field.column.values
+            problem = f"possible ({values.words})" if is_tuple and values != ANY else "valid"
+            raise LineError(f"{field.name}: {quoted(cell)} is not {problem}") from None
 
     return read
 

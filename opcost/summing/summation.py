@@ -179,7 +179,11 @@ class Measurements:
 
 
 def best_rows(rows: Iterable[MeasurementRow], board: str | None = None) -> dict[str, MeasurementRow]:
-    """Return the best row for each key: with energy, not flagged, as requested, of the board, most builds, longest."""
+    """Return the best row for each key.
+
+    Rows are preferred in this order: with energy, not flagged, run as requested, of the given board, most builds, the
+    longest loop, the last.
+    """
     of_key = grouped(rows, lambda row: row.key)
     return {key: _preferred(_of_best_quality(found), board) for key, found in of_key.items()}
 

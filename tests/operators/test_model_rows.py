@@ -1,6 +1,7 @@
 """Counts as rows of a table: what is read back sums as what was counted."""
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -247,3 +248,14 @@ def test_counts_of_shapes_only_and_those_that_cannot_be_read_back_are_not_shippe
     ship_counts(request_of_one.database, [config])
     assert not request_of_one.database.model_operators.path.exists()
     assert "a: counts not added to the database" in caplog.text
+
+
+@pytest.mark.parametrize("cell", ["clone", "clone 1.5", "clone 0", "2 | clone", " 1"])
+def test_a_cell_of_operations_that_is_no_list_of_them_is_refused_as_it_stands(tmp_path, cell):
+    table = Database(tmp_path).model_operators
+    row = replace(rows_of("a", COUNTED, LATE)[1], operations=(("clone", 2),))
+    # Without a checksum, as a line that somebody edited.
+    text = table.text([row]).replace("clone 2", cell)
+    table.path.write_text(text[: text.rindex(",") + 1] + "\n")
+    with pytest.raises(UserError, match=f"operations: '{re.escape(cell)}' is not possible .names and numbers."):
+        table.rows()

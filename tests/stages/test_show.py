@@ -299,6 +299,14 @@ def test_precisions_formats_and_batches_are_options_and_others_are_said(printed:
         shown("vit_b_16", choice=Choice(precision="fp16"))
 
 
+def test_notes_on_functions_are_in_the_order_of_the_kinds(everything: ShowReport, printed: Printed) -> None:
+    """They were in that of a set, which differs from run to run."""
+    kinds = [kind.operator for model in everything.models for kind in model.kinds[:3]]
+    noted = re.findall("(\\w+): the function, called outside", printed(everything))
+    assert len(noted) > 1
+    assert noted == [name for name in dict.fromkeys(kinds) if name in noted]
+
+
 def test_all_models_of_a_precision_are_ranked(everything: ShowReport) -> None:
     report = shown(choice=Choice(device="H200", precision="bf16"))
     assert {model.row.conditions.precision for model in report.models} == {"bf16"}
