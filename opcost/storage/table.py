@@ -132,13 +132,15 @@ def _row_reader(row_type: Any) -> _Reader:
 def _cell_reader(field: Field) -> _Reader:
     is_tuple = get_origin(field.kind) is tuple
     convert = CONVERSIONS.get(field.kind, field.kind)
-    if is_tuple or field.column.read is not None:
+    is_parsed = is_tuple or field.column.read is not None
+    if is_parsed:
         read_text = field.column.read or cell_reader(field.kind)
         convert = lru_cache(TEXTS_KEPT)(lambda cell: read_text(_text(cell)))
     empty, may_be_empty = () if is_tuple else None, field.may_be_empty
 
     def read(cell: str) -> object:
-        if not cell and may_be_empty:
+        # A text that was cut cannot be parsed.
+        if may_be_empty and (not cell or (is_parsed and len(cell) >= LONGEST_CELL)):
             return empty
         try:
             return convert(cell)

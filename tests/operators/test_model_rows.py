@@ -93,6 +93,15 @@ def test_operations_are_read_back():
     assert [one.operations for one in shipped.counts.counts] == [(), (("add", 1), ("clone", 2))]
 
 
+def test_a_description_that_is_too_long_for_a_cell_is_unknown(tmp_path):
+    """Each cell has a longest text, and one that is cut cannot be parsed."""
+    many = replace(COUNTED, counts=(replace(COUNTED.counts[0], outputs=(TENSOR,) * 10_000), COUNTED.counts[1]))
+    table = Database(tmp_path).model_operators
+    table.append_missing(rows_of("a", many, LATE))
+    (shipped,) = counts_of(table.rows())
+    assert [one.outputs for one in shipped.counts.counts] == [None, TENSOR]
+
+
 def test_rows_of_an_older_table_are_the_same_rows_without_operations():
     older, rows = rows_of("a", COUNTED, LATE), rows_of("a", WITH_OPERATIONS, LATE)
     assert counts_of([*older, *rows]) == counts_of([*rows, *older]) == counts_of(rows)
