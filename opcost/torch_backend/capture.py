@@ -56,7 +56,7 @@ from opcost.torch_backend.ready_model import (
     number_of_weights,
     sizes_of,
 )
-from opcost.torch_backend.run_state import put_back
+from opcost.torch_backend.run_state import changes_since, put_back
 from opcost.torch_backend.switches import autocast_dtypes
 from opcost.torch_backend.values import plain_value, tensors_within
 from opcost.units import gigaflop, percent, some_of
@@ -153,7 +153,8 @@ def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
     before = ready.state
 
     def run(one: ReadyModel) -> ReadyModel:
-        return replace(one, first=FirstRun(_work_of_run(one, context), before, one.state))
+        work = _work_of_run(one, context)
+        return replace(one, first=FirstRun(work, before, one.state, changes_since(before)))
 
     try:
         return run(ready)

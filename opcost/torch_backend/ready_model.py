@@ -66,11 +66,12 @@ WITHOUT_STATE = (Tensor, int, float, complex, str, bytes, type(None))
 
 @dataclass(frozen=True)
 class FirstRun:
-    """The work of a model's first run, and the states before and after it."""
+    """The work of a model's first run, the states before and after it, and the changed keys of each changed part."""
 
     work: Work
     before: State
     after: State
+    changed: Mapping[int, Keys]
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def carrying(ready: ReadyModel, run: Callable[[ReadyModel], Result]) -> tuple[Re
     if ready.first is None:
         return ready, run(ready)
     before, state = ready.first.before, ready.first.after
-    of_first = {one: keys for one, keys in changes_since(before).items() if one in state}
+    of_first = {one: keys for one, keys in ready.first.changed.items() if one in state}
 
     def putting_back(changed: Mapping[int, Keys]) -> ReadyModel:
         parts = tuple((before.get(one, state[one]), keys) for one, keys in changed.items())

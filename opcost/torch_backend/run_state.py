@@ -88,7 +88,8 @@ def state_of(model: nn.Module, inputs: Any = ()) -> State:
             # Its attributes are views of C++ objects, which no forward replaces.
             parts[id(module)] = _mode(path, module)
         else:
-            parts[id(module)] = _attributes(path, attributes)
+            # Without torch's own containers: a lazy module changes its hooks for good.
+            parts[id(module)] = _named(path, attributes, OWN_OF_TORCH - {"training"})
             containers = (attributes[name] for name in OF_MODULES if name in attributes)
             parts |= {id(one): _named(path, one) for one in containers}
             for name in attributes.keys() - OWN_OF_TORCH:
@@ -113,18 +114,13 @@ def _mode(name: str, module: nn.Module) -> Part:
     )
 
 
-def _attributes(name: str, attributes: dict[str, Any]) -> Part:
-    """Return the attributes of a module, without torch's own containers: a lazy module changes its hooks for good."""
-    return _named(name, attributes, OWN_OF_TORCH - {"training"})
-
-
 def _named(name: str, held: dict[str, Any], without: Collection[str] = ()) -> Part:
     """Return the values of a dict of names, each put back by itself: what the first run sets up stays."""
     kept = {key: value for key, value in held.items() if key not in without}
 
     def changes() -> Keys:
-        now = {key: value for key, value in held.items() if key not in without}
-        return {key for key in kept.keys() | now.keys() if not _has_same(kept, now, key)}
+        names = kept.keys() | (held.keys() - without)
+        return {key for key in names if not (key in kept and key in held and _is_same(kept[key], held[key]))}
 
     def put_back(keys: Keys) -> None:
         for key in kept.keys() | (held.keys() - without) if keys is None else keys:
@@ -138,10 +134,6 @@ def _named(name: str, held: dict[str, Any], without: Collection[str] = ()) -> Pa
                 held[key] = held.pop(key)
 
     return Part(name, changes, put_back)
-
-
-def _has_same(kept: Mapping[Any, Any], now: Mapping[Any, Any], key: Any) -> bool:
-    return key in kept and key in now and _is_same(kept[key], now[key])
 
 
 def _contents(name: str, container: Any) -> Part:
@@ -275,7 +267,11 @@ NOTHING_CARRIED = CarriedState()
 def changes_since(state: State) -> dict[int, Keys]:
     """Return the changed keys of the parts that have changed, by the identity of each."""
     found = {identity: part.changes() for identity, part in state.items()}
-    return {identity: keys for identity, keys in found.items() if keys is None or keys}
+    return {identity: keys for identity, keys in found.items() if _are_changes(keys)}
+
+
+def _are_changes(keys: Keys) -> bool:
+    return keys is None or bool(keys)
 
 
 def put_back(state: State) -> tuple[str, ...]:
@@ -283,8 +279,7 @@ def put_back(state: State) -> tuple[str, ...]:
     failed = []
     for part in state.values():
         try:
-            keys = part.changes()
-            if keys is None or keys:
+            if _are_changes(part.changes()):
                 # All of it, in its order.
                 part.put_back(None)
         except Exception:
