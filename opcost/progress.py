@@ -15,19 +15,24 @@ _SAID: ContextVar[set[str] | None] = ContextVar("said", default=None)
 
 
 class Progress:
-    """Receives the items of a piece of work, and may show them with the time left. This one shows nothing."""
+    """Receives the items of a piece of work, and may show them with the time left. This one shows nothing.
 
-    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
-        """A piece of work begins; ``expected_s`` has the expected time of each item in s, empty if unknown."""
+    Several items may run at once, one per worker, and end in any order. ``worker`` is the name of a worker, such as
+    ``cuda:0`` or ``node7 cuda:3``; empty where there is one only.
+    """
 
-    def begin(self, name: str) -> None:
-        """The next item begins."""
+    def start(self, items: int, expected_s: Sequence[float] = (), workers: int = 1) -> None:
+        """A piece of work begins; ``expected_s`` has the expected time of the items in s, in the order in which they
+        begin; empty if unknown."""
 
-    def finish(self, result: str) -> None:
-        """The current item has ended with this result."""
+    def begin(self, name: str, worker: str = "") -> None:
+        """The next item begins. It replaces an item of this worker that has not ended: that one was lost."""
 
-    def fail(self, reason: str) -> None:
-        """The current item has failed for this reason, which is always shown."""
+    def finish(self, result: str, worker: str = "") -> None:
+        """This worker's item has ended with this result."""
+
+    def fail(self, reason: str, worker: str = "") -> None:
+        """This worker's item has failed for this reason, which is always shown."""
 
     def end(self) -> None:
         """The piece of work has ended."""
@@ -53,9 +58,9 @@ def warning_once() -> Iterator[None]:
 
 
 @contextmanager
-def reported(progress: Progress, items: int, expected_s: Sequence[float] = ()) -> Iterator[None]:
+def reported(progress: Progress, items: int, expected_s: Sequence[float] = (), workers: int = 1) -> Iterator[None]:
     """Report a piece of work, see ``Progress.start``, and its end in any case."""
-    progress.start(items, expected_s)
+    progress.start(items, expected_s, workers)
     try:
         yield
     finally:

@@ -53,7 +53,7 @@ class PipedProgress(RecordedProgress):
         super().__init__()
         self._descriptor = descriptor
 
-    def finish(self, result: str) -> None:
+    def finish(self, result: str, worker: str = "") -> None:
         """Report: the row is on disk."""
         os.write(self._descriptor, REPORTED)
 

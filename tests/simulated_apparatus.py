@@ -169,17 +169,17 @@ class RecordedProgress(Progress):
         self.results: list[str] = []
         self.ended = 0
 
-    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
+    def start(self, items: int, expected_s: Sequence[float] = (), workers: int = 1) -> None:
         self.items.append(items)
         self.expected_s = expected_s
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, worker: str = "") -> None:
         self.names.append(name)
 
-    def finish(self, result: str) -> None:
+    def finish(self, result: str, worker: str = "") -> None:
         self.results.append(result)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, worker: str = "") -> None:
         self.results.append(f"failed: {reason}")
 
     def end(self) -> None:

@@ -78,21 +78,21 @@ class LoggedProgress(Progress):
         self._log = logging.getLogger(__name__)
         self._name = ""
 
-    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
-        self.shown.start(items, expected_s)
+    def start(self, items: int, expected_s: Sequence[float] = (), workers: int = 1) -> None:
+        self.shown.start(items, expected_s, workers)
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, worker: str = "") -> None:
         self._name = name
         self._log.info("next: %s", name)
-        self.shown.begin(name)
+        self.shown.begin(name, worker)
 
-    def finish(self, result: str) -> None:
+    def finish(self, result: str, worker: str = "") -> None:
         self._log.info("%s: %s", self._name, result, extra={SHOWN: True})
-        self.shown.finish(result)
+        self.shown.finish(result, worker)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, worker: str = "") -> None:
         self._log.info("%s: failed: %s", self._name, reason, extra={SHOWN: True})
-        self.shown.fail(reason)
+        self.shown.fail(reason, worker)
 
     def end(self) -> None:
         self.shown.end()
@@ -108,19 +108,19 @@ class PlainProgress(Progress):
         self._name = ""
         self._last_line_s: float | None = None
 
-    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
+    def start(self, items: int, expected_s: Sequence[float] = (), workers: int = 1) -> None:
         self._time_left = TimeLeft(items, expected_s, self._now)
         self._last_line_s = None
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, worker: str = "") -> None:
         self._name = name
 
-    def finish(self, result: str) -> None:
+    def finish(self, result: str, worker: str = "") -> None:
         is_last = self._time_left.finished + 1 == self._time_left.items
         is_due = self._last_line_s is None or self._now() - self._last_line_s >= PLAIN_INTERVAL_S
         self._count(result, is_shown=is_last or is_due)
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, worker: str = "") -> None:
         self._count(f"failed: {reason}", is_shown=True)
 
     def _count(self, result: str, is_shown: bool) -> None:
@@ -156,7 +156,7 @@ class BarProgress(Progress):
         self._time_left = TimeLeft(0, now=now)
         self._name = ""
 
-    def start(self, items: int, expected_s: Sequence[float] = ()) -> None:
+    def start(self, items: int, expected_s: Sequence[float] = (), workers: int = 1) -> None:
         self._time_left = TimeLeft(items, expected_s, self._now)
         if self._task is not None:
             self._bar.remove_task(self._task)
@@ -165,11 +165,11 @@ class BarProgress(Progress):
             self._task = self._bar.add_task("", total=items, left=self._time_left.text())
             self._bar.start()
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, worker: str = "") -> None:
         self._name = name
         self._redraw()
 
-    def finish(self, result: str) -> None:
+    def finish(self, result: str, worker: str = "") -> None:
         self._time_left.finished += 1
         width = self._bar.console.width
         shown = _result_line("", self._name, result, width).split(NEW_LINE)
@@ -184,8 +184,8 @@ class BarProgress(Progress):
             name = shortened(self._name, room) if room >= SHORTEST_NAME else ""
             self._bar.update(self._task, completed=self._time_left.finished, description=name, left=left, refresh=True)
 
-    def fail(self, reason: str) -> None:
-        self.finish(f"failed: {reason}")
+    def fail(self, reason: str, worker: str = "") -> None:
+        self.finish(f"failed: {reason}", worker)
 
     def end(self) -> None:
         self._bar.stop()

@@ -30,8 +30,8 @@ class EndsAfter(RecordedProgress):
         super().__init__()
         self._left = repetitions
 
-    def finish(self, result: str) -> None:
-        super().finish(result)
+    def finish(self, result: str, worker: str = "") -> None:
+        super().finish(result, worker)
         self._left -= 1
         if not self._left:
             raise Ended
