@@ -362,7 +362,6 @@ def _shown(name: str, figure: Figure) -> str:
 
 
 def remarks_on(found: ModelResult) -> tuple[Remark, ...]:
-    """Return the remarks on a model whose whole is measured."""
     is_summed = found.cost.time_s is not None
     return (
         *_missing(found),
@@ -587,8 +586,6 @@ def differing(conditions: Sequence[Conditions]) -> list[list[str]]:
 
 
 def comparison_row(found: ModelResult, compared_at: str) -> ComparisonRow:
-    """Return the row of a model whose whole is measured."""
-
     def excess(name: str, part: Excess | None) -> dict[str, Any]:
         time_s, energy_j = (None, None) if part is None else (part.time_s, part.energy_j)
         return estimate_fields(f"{name}_time", "s", time_s) | estimate_fields(f"{name}_energy", "j", energy_j)

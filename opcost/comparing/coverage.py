@@ -40,7 +40,6 @@ class CoveredCost:
 
 
 def total(costs: Iterable[CoveredCost]) -> CoveredCost:
-    """Return the cost of all of these operators."""
     costs = list(costs)
     return CoveredCost(
         time_s=sum(cost.time_s for cost in costs),
@@ -96,7 +95,6 @@ def costs_of(cost: ModelCost, predictor: CostModel) -> Costs | None:
 
 
 def share_of(costs: Costs, names: Collection[str]) -> CoveredShare:
-    """Return the share that operators of these names have in a model."""
     chosen, whole = total(cost for name, cost in costs.items() if name in names), total(costs.values())
     return CoveredShare(
         time_ratio=chosen.time_s / whole.time_s if whole.time_s else 1.0,

@@ -46,7 +46,6 @@ class Range:
         return Range(self.value * factor, self.lower * factor, self.upper * factor)
 
     def including(self, *values: float) -> Range:
-        """Return the range whose interval reaches to these values."""
         return Range(self.value, min(self.lower, *values), max(self.upper, *values)) if values else self
 
     def has(self, value: float) -> bool:

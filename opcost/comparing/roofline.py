@@ -247,7 +247,6 @@ Works: TypeAlias = Sequence[tuple[Part, Work]]
 
 
 def works_of(cost: ModelCost) -> Works:
-    """Return the parts of a sum, each with the work of one call."""
     return [(part, work_of(part.count, part.row, part.basis)) for part in cost.parts]
 
 

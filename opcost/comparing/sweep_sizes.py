@@ -40,7 +40,6 @@ MEDIANS = {
 
 
 def figures_of(rows: Sequence[SweepRepetitionRow]) -> SweepFigures:
-    """Return the medians and spreads of the repetitions of one size."""
     sound = [row for row in rows if not is_doubtful(row)]
     counting = sound or list(rows)
     flagged = len(rows) - len(sound)

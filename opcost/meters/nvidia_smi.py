@@ -357,7 +357,6 @@ def parse_columns(line: str) -> Columns:
 
 
 def is_header(line: str) -> bool:
-    """Return whether a line is the header of a log."""
     return len(line.split(",")) > 1 and parse_columns(line).names[0] == "timestamp"
 
 

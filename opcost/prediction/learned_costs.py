@@ -171,7 +171,6 @@ def squared_distances(points: FloatArray, others: FloatArray) -> FloatArray:
 
 
 def places_of(kinds: Sequence[str]) -> dict[str, IntArray]:
-    """Return the places of each kind."""
     return {kind: np.array(places) for kind, places in grouped(range(len(kinds)), kinds.__getitem__).items()}
 
 

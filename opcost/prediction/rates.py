@@ -180,7 +180,6 @@ def known_costs(
 
 
 def quartiles(predictor: CostModel, known: Sequence[KnownCost]) -> tuple[float, float, float]:
-    """Return the quartiles of predicted over measured time."""
     predicted = [(predictor.cost(one.count, 1)[0], one.time_s) for one in known]
     ratios = [predicted_s / time_s for predicted_s, time_s in predicted if predicted_s is not None]
     lower, middle, upper = map(float, np.quantile(ratios, (0.25, 0.5, 0.75)))

@@ -214,7 +214,6 @@ def is_small(raw: FloatArray, card: Card) -> npt.NDArray[np.bool_]:
 
 
 def feature_names() -> tuple[str, ...]:
-    """Return the names of the columns of ``features``."""
     names = [f"log {name}" for name in (*SIZES, "planes", "rows")] + list(NUMBERS)
     names += [f"alignment of {name}" for name in ALIGNED]
     names += [f"{what} of {rows}x{columns} tiles" for rows, columns, _ in TILES for what in ("waves", "last wave")]

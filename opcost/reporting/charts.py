@@ -159,7 +159,6 @@ class Deviation:
 
 
 def parity_chart(models: Sequence[Compared]) -> Chart:
-    """Return parity in time and in energy."""
     return Chart([parity(models, quantity, unit) for quantity, unit in QUANTITIES])
 
 

@@ -116,7 +116,6 @@ def _notes(one: Compared) -> Iterator[tuple[int, str, str]]:
 
 
 def print_kernels(reports: Sequence[KernelsReport]) -> None:
-    """Print the kernel time of each model, and of its tuples alone, and the differences."""
     # Name, calls, time in the model and alone, and the share of the same kernels.
     rows: list[tuple[str, int, float, float | None, float | None]] = []
     for report in reports:
@@ -179,7 +178,6 @@ HALVES: Table[_Half] = (
 
 
 def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None:
-    """Print the comparisons with a line for time and one for energy, the parts of each whole, and the footnotes."""
     found = compared(reports)
     lines, marks = footnotes(found)
     if found:

@@ -43,7 +43,6 @@ OPERATORS_SHOWN, MODELS_SHOWN = 12, 3
 
 
 def print_count_plans(plans: Sequence[CountPlan]) -> None:
-    """Print the plan of block 0."""
     table: Table[CountPlan] = (
         Column("model", lambda one: one.name, "left"),
         Column("input", lambda one: one.model, "left", drop=1, wraps=32),
@@ -56,8 +55,6 @@ def print_count_plans(plans: Sequence[CountPlan]) -> None:
 
 
 def print_counts(reports: Sequence[CountReport]) -> None:
-    """Print the counts of block 0."""
-
     def flops(report: CountReport) -> str:
         is_least = report.flops is None and report.least_flops
         return f"≥ {gigaflop(report.least_flops)}" if is_least else gigaflop(report.flops)
@@ -94,7 +91,6 @@ def print_counts(reports: Sequence[CountReport]) -> None:
 
 
 def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
-    """Print the number of rebuilt tuples of each model, and the others with the reason."""
     numbers = [(one.operators, one.rebuilt, len(one.value_dependent), len(one.failures)) for one in reports]
     names = [*(report.name for report in reports), "total"]
     rows = [*numbers, [sum(column) for column in zip(*numbers, strict=True)] or [0] * 4]
@@ -108,7 +104,6 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
 
 
 def print_sample(report: SampleReport, dry_run: bool) -> None:
-    """Print the kinds of a drawn list, the expected time to measure it, and the next commands."""
     table: Table[DrawnKind] = (
         Column("kind", lambda one: one.kind, "left"),
         Column("known tuples", lambda one: str(one.known), drop=1),
@@ -134,7 +129,6 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:
-    """Print the numbers of calls and tuples of each model, and of all together."""
     table: Table[CensusRow] = (
         Column("model", lambda row: row.name or "total", "left"),
         Column("calls", lambda row: str(row.calls)),
@@ -147,7 +141,6 @@ def print_census(rows: Sequence[CensusRow]) -> None:
 
 
 def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
-    """Print the operators that block 1 kept and dropped, with their shares of the model."""
     # Name, number of tuples, and share of the model.
     rows: list[tuple[str, int, Share]] = []
     for report in reports:
@@ -175,7 +168,6 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
 
 
 def print_advice(advice: Advice, is_written: bool) -> None:
-    """Print the whitelist's coverage of each model, the operators to add, and the smallest sufficient whitelist."""
     # It imports numpy, which block 1 does not need.
     from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO
 

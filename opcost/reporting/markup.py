@@ -180,7 +180,6 @@ class Drawing:
 
 
 def drawing(label: str, height: float, *children: str) -> Drawing:
-    """Return a whole figure of some markup."""
     return Drawing(label, height, "".join(children))
 
 
@@ -229,7 +228,6 @@ class Panel:
         return self.bottom - self.y.position(value) * (self.bottom - self.top)
 
     def axes(self) -> str:
-        """Return grid, marks, and the names of both axes."""
         marks = [
             element("path", {"class": "grid", "d": f"M{self.left:g} {self.up(value):.1f}H{self.right:g}"})
             + text(words, self.left - 5, self.up(value) + 4, anchor="end")
@@ -256,7 +254,6 @@ class Panel:
         return element("path", {"class": kind, "d": f"M{self.across(value):.1f} {self.top:g}V{self.bottom:g}"})
 
     def mark(self, position: tuple[float, float], look: int, title: str) -> str:
-        """Return a mark at values of both axes, with a tooltip."""
         place = f"translate({self.across(position[0]):.1f} {self.up(position[1]):.1f})"
         settings = {"class": f"mark ink{look}", "d": MARKS[look], "transform": place}
         return element("path", settings, element("title", None, escape(title)))
@@ -371,7 +368,6 @@ def table(columns: Table[Record], records: Iterable[Record], caption: str = "") 
 
 
 def figure(chart: Chart, caption: str) -> str:
-    """Return drawings, side by side if there is room, with legend and caption."""
     items = "".join(f"<li>{entry}</li>" for entry in chart.legend)
     listed = f'<ul class="legend">{items}</ul>' if items else ""
     panels = "".join(f"<div>{drawing}</div>" for drawing in chart.drawings)
@@ -379,12 +375,10 @@ def figure(chart: Chart, caption: str) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return a paragraph."""
     return f"<p>{_prose(text)}</p>"
 
 
 def items(texts: Sequence[str]) -> str:
-    """Return a list."""
     return f"<ul>{''.join(f'<li>{_prose(text)}</li>' for text in texts)}</ul>" if texts else ""
 
 
@@ -394,7 +388,6 @@ def folded(title: str, content: str) -> str:
 
 
 def code(text: str) -> Markup:
-    """Return a command."""
     return Markup(f"<code>{escape(text)}</code>")
 
 

@@ -36,7 +36,6 @@ Report: TypeAlias = OperatorsReport | FullModelReport
 
 
 def print_qualification(rows: Sequence[QualificationRow]) -> None:
-    """Print the qualities of a board's meters, its power temperature coefficient and its idle power."""
     first = rows[0]
     table = [
         replace(column, text=_averaging) if column.title == "averaging time" else column
@@ -66,7 +65,6 @@ def _averaging(row: QualificationRow) -> str:
 
 
 def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
-    """Print the results of block 2 for each model; in a dry run also the plan and the device."""
     _print_operators(reports, dry_run)
     has_wholes = any(report.planned and report.has_whole for report in reports)
     wholes = ["not in this time: whole models, which the same command with --whole measures, too"] * has_wholes
@@ -74,7 +72,6 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
 
 
 def print_units(reports: Sequence[UnitReport], dry_run: bool) -> None:
-    """Print the results of operators and of whole models; in a dry run also the plan and the device."""
     operators, wholes = [report.operators for report in reports], [report.whole for report in reports]
     _print_operators(operators, dry_run)
     _print_wholes(wholes, dry_run)
@@ -82,7 +79,6 @@ def print_units(reports: Sequence[UnitReport], dry_run: bool) -> None:
 
 
 def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
-    """Print time and energy of each whole model; in a dry run also the plan and the device."""
     _print_wholes(reports, dry_run)
     _print_time(reports, dry_run, ())
 

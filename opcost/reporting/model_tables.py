@@ -124,7 +124,6 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
 
 
 def profile_object(profile: Profile, report: Path | None) -> dict[str, Any]:
-    """Return a profile as one object for JSON; figures are in SI units."""
     path = None if report is None else str(report)
     return {"models": profile.models, "measurements": profile.units, "report": path}
 
@@ -216,7 +215,6 @@ def rows_of(report: LayersReport, depth: int | None) -> tuple[LayerRow, ...]:
 
 
 def print_csv(report: LayersReport, depth: int | None) -> None:
-    """Print a line of CSV for each layer on stdout."""
     product = None if report.conditions is None else report.conditions.device_product
     lines = (by_column(LayerLine(report.name, product, row)) for row in rows_of(report, depth))
     write_csv(sys.stdout, [field.name for field in columns_of(LayerLine)], lines)
@@ -292,7 +290,6 @@ FIGURES: Table[LayerRow] = (
 
 
 def print_layers(report: LayersReport, depth: int | None) -> None:
-    """Print a model's layers in the order of execution, the sum that they add up to, and what is missing."""
     rows = rows_of(report, depth)
     sizes: Table[LayerRow] = (
         Column("input", lambda one: one.input_sizes or "", "left", drop=4, wraps=12),
@@ -352,7 +349,6 @@ ABOUT_RUN = {
 
 
 def print_prediction(found: Prediction) -> None:
-    """Print time, energy and power of a run with their intervals, and the operators that are least certain."""
     run, conditions = found.run, found.result.conditions
     batch = f", batch {found.result.batch_size}" if found.result.batch_size else ""
     how = f"{conditions.precision}, {conditions.execution}"

@@ -28,7 +28,6 @@ def print_json(found: Any) -> None:
 
 
 def write_csv(file: TextIO, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Write a head and a line for each row."""
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

@@ -100,7 +100,6 @@ def _line(field: Field) -> str:
 
 
 def data_set_page() -> str:
-    """Return the page of a data set's columns."""
     return "\n".join([DATA_SET_BEGINNING, HEAD, *map(_line, data_columns()), "", *_flags(), ""])
 
 
@@ -133,7 +132,6 @@ and captured into operator tuples. Random weights in the published graph, seed 0
 
 
 def coverage_page(report: CoverageReport, command: str) -> str:
-    """Return the page in Markdown, with the command that made its report."""
     unchecked = [f"- not checked: {failure.model_name} ({failure.reason})" for failure in report.failures]
     columns: tuple[tuple[str, str, Callable[[CoverageRow], object]], ...] = (
         ("model", "---", lambda row: row.model_name),

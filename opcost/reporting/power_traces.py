@@ -86,7 +86,6 @@ def shown(batches: Iterable[tuple[PowerRow, ...]]) -> Iterator[tuple[PowerRow, .
 
 
 def summary_lines(report: FollowReport) -> Iterator[str]:
-    """Yield the lines of a summary: the parts, the run, and the file."""
     for part in report.parts[:SHOWN_PARTS]:
         yield printable(str(part))
     if len(report.parts) > SHOWN_PARTS:

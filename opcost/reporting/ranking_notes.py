@@ -92,7 +92,6 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
 
 
 def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
-    """Return the notes of one model with the operators and kinds of these names."""
     row = model.row
     board = f" on this board, {row.device_uuid[:8]}" if row.device_uuid else ""
     error = "" if row.source == SUM else f" ± is one standard error{board}."
@@ -124,7 +123,6 @@ def predicted_lines(ranking: DeviceRanking) -> list[str]:
 
 
 def flag_lines(operators: Iterable[OperatorCost]) -> list[str]:
-    """Return the meaning of each flag that operators have."""
     found = {flag for one in operators for flag in one.flags.split("|")}
     return [f"{flag.value}: {flag.meaning}" for flag in TupleFlag if flag.value in found]
 
@@ -135,7 +133,6 @@ def _function_lines(names: Collection[str]) -> list[str]:
 
 
 def energies_line(rows: Sequence[RankingRow]) -> str:
-    """Return the temperature of the energies."""
     known = [row for row in rows if row.energy_j is not None]
     temperatures = {row.reference_temperature_c for row in known}
     if not known:
@@ -183,7 +180,6 @@ def _roof_line(models: Iterable[ShownModel]) -> str:
 
 
 def rates_of(roofline: Roofline) -> str:
-    """Return the rates of a roofline in time."""
     # A tiny product in another format shows nothing of the card.
     highest = roofline.time.flop_rates[roofline.time.highest]
     shown = (named for named in roofline.time.flop_rates.items() if named[1] >= LEAST_RATE_RATIO * highest)
@@ -230,7 +226,6 @@ def _unknown_flop_lines(rows: Sequence[RankingRow]) -> list[str]:
 
 
 def is_cost_doubtful(row: RankingRow) -> bool:
-    """Return whether the cost of a model is no result yet."""
     is_of_sum = row.source == SUM and row.is_sum_flagged
     return row.is_whole_flagged or row.is_unexplained or row.is_above_power_limit or is_of_sum
 

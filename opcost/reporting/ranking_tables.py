@@ -235,7 +235,6 @@ def _ratio_of_side(cost: str, side: int, rows: Sequence[RankingRow]) -> str:
 
 
 def print_remarks(report: ShowReport, reports: Sequence[ComparingReport]) -> None:
-    """Print all remarks on the comparisons under the conditions that are shown."""
     shown = {(model.row.name, model.row.conditions) for model in report.models}
     lines = [
         f"{one.name}: {line}"
@@ -566,7 +565,6 @@ def ranking_objects(report: ShowReport) -> list[dict[str, Any]]:
 
 
 def csv_columns(report: ShowReport) -> list[str]:
-    """Return the columns of ``csv_lines``."""
     return [field.name for field in columns_of(OperatorLine if report.has_operators else ModelLine)]
 
 
@@ -596,5 +594,4 @@ def _without_figures(report: ShowReport) -> list[tuple[str, Conditions | None]]:
 
 
 def print_csv(report: ShowReport, by: str) -> None:
-    """Print ``csv_lines`` on stdout."""
     write_csv(sys.stdout, csv_columns(report), csv_lines(report, by))

@@ -271,7 +271,6 @@ LAYER_COLUMNS = {
 
 
 def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
-    """Return the qualities of the boards' meters, by their newest qualification."""
     own = (row for row in rows if row.device_uuid in boards)
     newest = {(row.device_uuid, row.driver_version, row.quality.meter): row for row in own}
     if not newest:
@@ -301,7 +300,6 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
 
 
 def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
-    """Return the drift of the boards, by their drift checks."""
     of_boards = (row for row in rows if row.circumstances.device_uuid in boards)
     groups = grouped(of_boards, lambda row: (row.circumstances.device_uuid, row.key))
     several = [group for group in groups.values() if len(group) > 1]

@@ -44,7 +44,6 @@ def without_identities(text: str) -> str:
 
 
 def board_of(uuid: str | None) -> str:
-    """Return a board's short name."""
     return "unknown" if uuid is None else with_named_boards(uuid).rpartition(" ")[2]
 
 
@@ -52,7 +51,6 @@ def board_of(uuid: str | None) -> str:
 
 
 def ranking(rankings: Sequence[DeviceRanking]) -> str:
-    """Return the models by energy per sample, a table for each device."""
     tables = [found for one in rankings if (found := table_of(one, ENERGY)) is not None]
     if not tables:
         return paragraph(f"No whole model is measured. Measure: {command('measure-models')}.")
@@ -63,7 +61,6 @@ def ranking(rankings: Sequence[DeviceRanking]) -> str:
 
 
 def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Sequence[ComparingReport]) -> str:
-    """Return the size of the report, and the errors of sums, in a few sentences."""
     devices = ", ".join(sorted({one.row.conditions.device_product for one in found})) or "no device"
     unmeasured = sum(one.row is None for one in tuples)
     without = f" ({unmeasured} more are not measured)" if unmeasured else ""
@@ -123,7 +120,6 @@ def _left_out_on_purpose(found: Sequence[Compared]) -> str:
 
 
 def parity(found: Sequence[Compared]) -> str:
-    """Return both parity figures."""
     caption = (
         "Each mark is a model. On the solid line, the sum equals the measured whole model; the dotted lines are 5 % "
         "off. Bars are 95 % intervals, mostly smaller than the mark; another board may differ "
@@ -142,7 +138,6 @@ def _left_out(found: Sequence[Compared]) -> str:
 
 
 def errors(found: Sequence[Compared]) -> str:
-    """Return the errors of all sums, in order."""
     caption = (
         "The error of each sum, in order: the middle row is the median. Left of zero, the sum is too small. If "
         "corrections help, squares are nearer to zero than circles; their intervals include the method's own error."
@@ -164,7 +159,6 @@ def counted_once(found: Sequence[Compared]) -> frozenset[int]:
 
 
 def flags(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
-    """Return the number of tuples with each flag, and their share of the models' time."""
     counted = counted_once(found)
     whole_s = math.fsum(found[index].row.full_time_s for index in counted)
     cells = []
@@ -188,7 +182,6 @@ def flags(found: Sequence[Compared], tuples: Sequence[TupleCost]) -> str:
 
 
 def kinds(found: Sequence[Compared]) -> str:
-    """Return the shares of the kinds of operators of each model."""
     caption = (
         "The parts of each sum. The line at 100 % is the measured whole model; the figures are the sum and the whole. "
         f"The longest part costs most, and may differ between time and energy.{_left_out(found)}"
@@ -197,7 +190,6 @@ def kinds(found: Sequence[Compared]) -> str:
 
 
 def rooflines(roofline: Roofline | None, plots: Sequence[charts.RooflinePlot], tuples: Sequence[TupleCost]) -> str:
-    """Return the card's roofline in time and energy."""
     if roofline is None:
         return paragraph("No roofline: no measured tuple has both FLOPs and bytes.")
     without = sum(one.work is not None and not one.count.flop for one in tuples)
@@ -221,7 +213,6 @@ def rooflines(roofline: Roofline | None, plots: Sequence[charts.RooflinePlot], t
 
 
 def gaps(found: Sequence[Compared]) -> str:
-    """Return the parts of each whole model."""
     drawings, rows = [], []
     for quantity, _ in charts.QUANTITIES:
         bars = []
@@ -251,7 +242,6 @@ def gaps(found: Sequence[Compared]) -> str:
 
 
 def kernel_kinds(found: Sequence[Compared]) -> str:
-    """Return the kinds of operators whose kernel time differs between the model and alone."""
     seen: dict[str, list[tuple[str, float]]] = {}
     profiled = {one.row.name: kernels for one in found if (kernels := one.comparison.kernels) is not None}
     for name, kernels in profiled.items():
@@ -273,7 +263,6 @@ def kernel_kinds(found: Sequence[Compared]) -> str:
 
 
 def remarks(found: Sequence[Compared], reports: Sequence[ComparingReport]) -> str:
-    """Return the remarks on each model."""
     without = [f"{report.name}: {report.reason}" for report in reports if report.reason]
     shown = items(list(map(without_identities, without)))
     for one in found:
@@ -293,7 +282,6 @@ def steps(
     reports: Sequence[ComparingReport],
     proposals: Proposals = NO_PROPOSALS,
 ) -> str:
-    """Return the measurements to make next, with their commands."""
     cells = []
     missing = [report.name for report in reports if report.reason]
     if missing:

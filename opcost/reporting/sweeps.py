@@ -71,7 +71,6 @@ PIECES: Table[BreakLine] = (
 
 
 def print_plan(result: SweepResult) -> None:
-    """Print how many repetitions are missing, and how long they take."""
     planned = f"{number_of(result.planned, 'repetition')} of {number_of(len(result.sizes), 'size')} to measure"
     known = f"{len(result.repetitions)} in the database"
     time = duration(result.expected_s)
@@ -79,7 +78,6 @@ def print_plan(result: SweepResult) -> None:
 
 
 def print_sweep(result: SweepResult) -> None:
-    """Print a line for each size, then the sizes that failed or cannot be predicted, with the reason."""
     known = ((row, (row.figures.time_s, row.prediction.predicted_time_s)) for row in result.sizes)
     shown = [row for row, times_s in known if times_s != (None, None)]
     if shown:
@@ -117,7 +115,6 @@ def print_sweep(result: SweepResult) -> None:
 
 
 def sweep_object(result: SweepResult) -> dict[str, Any]:
-    """Return a sweep for JSON, in SI units."""
     return {
         "name": result.name,
         "axis": result.axis,
@@ -335,7 +332,6 @@ class CapPlan:
 
 
 def print_cap_sweep(sweep: CapSweep) -> None:
-    """Print a line for each cap, and the proposal."""
     points = medians_of(sweep.points)
     table: Table[CapPoint] = (
         Column("cap", lambda one: f"{one.cap_w:g} W"),
@@ -370,7 +366,6 @@ def _objective(objective: Objective, one: CapPoint) -> str:
 
 
 def cap_sweep_object(sweep: CapSweep) -> dict[str, Any]:
-    """Return a sweep for JSON, in SI units."""
     proposal = sweep.proposal
     return {
         "work": sweep.work,
@@ -387,7 +382,6 @@ def cap_sweep_object(sweep: CapSweep) -> dict[str, Any]:
 
 
 def print_cap_plan(plan: CapPlan) -> None:
-    """Print what a sweep would do, and what rows say of the power at full clocks."""
     caps = "eight caps between the board's limits, which are read there"
     if plan.caps_w is not None:
         caps = "caps of " + ", ".join(f"{cap:g}" for cap in plan.caps_w) + " W"
@@ -413,7 +407,6 @@ def print_cap_plan(plan: CapPlan) -> None:
 
 
 def plan_object(plan: CapPlan) -> dict[str, Any]:
-    """Return a plan for JSON."""
     known = plan.known
     return {
         **{name: value for name, value in vars(plan).items() if name != "known"},

@@ -68,7 +68,6 @@ _OF_WORD_BEFORE = ("±", "%", DOUBTFUL)
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text."""
     return [word.strip() for word in _spaced_words(text)]
 
 
@@ -361,7 +360,6 @@ def _width() -> int:
 
 
 def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
-    """Print the configs that were written, in a dry run also those that exist, and the number of both."""
     made = [report for report in reports if report.made]
     for report in reports if dry_run else made:
         state = "exists" if not report.made else "would be written" if dry_run else "written"
@@ -396,7 +394,6 @@ def shared_facts(conditions: Sequence[Conditions]) -> list[str]:
 
 
 def dry_run_note(dry_run: bool, text: str) -> str:
-    """Return a note behind a title in a dry run, else nothing."""
     return f" (dry run: {text})" if dry_run else ""
 
 
@@ -415,7 +412,6 @@ def titled(kind: Any, dropped: Mapping[str, int] = MappingProxyType({})) -> list
 
 
 def print_info(info: Info) -> None:
-    """Print a line for each finding, then the next steps."""
     versions, shipped, own = info.versions, info.shipped, info.own
     both = own.shipped_models_are_read and own.shipped_rows_are_read
     on = f" on {', '.join(shipped.devices)}" if shipped.devices else ""
@@ -446,7 +442,6 @@ def print_info(info: Info) -> None:
 
 
 def short_texts(one: OperatorCost | ProfiledOperator | OperatorSides) -> tuple[str, str]:
-    """Return an operator and its inputs in short form."""
     operator = parse_operator(one.operator, one.parameters, one.inputs, one.training_mode)
     return short_form(operator), short_inputs(operator)
 

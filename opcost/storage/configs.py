@@ -570,7 +570,6 @@ def _folder_names(measurements: Path) -> list[str]:
 
 
 def chosen_by(config: ModelConfig) -> ChosenConditions:
-    """Return the conditions that a config chooses."""
     return ChosenConditions(config.precision, config.memory_format)
 
 

@@ -86,7 +86,6 @@ class DataFolder:
 
 
 def csv_of(table: DataTable) -> bytes:
-    """Return a table as CSV, with cells as in the tables of the database."""
     return _csv([table.columns, *table.rows])
 
 
@@ -97,7 +96,6 @@ def _csv(lines: Iterable[Iterable[object]]) -> bytes:
 
 
 def parquet_of(table: DataTable) -> bytes:
-    """Return a table as Parquet, with the types of its columns."""
     import pyarrow
     from pyarrow import parquet
 

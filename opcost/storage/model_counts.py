@@ -59,7 +59,6 @@ FILTERED_COUNTS = CountsFile("operators_filtered.pkl", "filter", "filtered")
 
 
 def is_counted(config: ModelConfig) -> bool:
-    """Return whether block 0 has counted a model."""
     return COUNTS.path(config).exists()
 
 
