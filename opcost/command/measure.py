@@ -64,7 +64,7 @@ def count(arguments: Namespace) -> int:
         plans = plan_counting(request, arguments.meta)
         print_json(plans) if arguments.json else print_count_plans(plans)
         return 0
-    reports = count_operators(request, progress_on_stderr(), arguments.meta, arguments.strict)
+    reports = count_operators(request, progress_on_stderr(arguments.json_progress), arguments.meta, arguments.strict)
     counted = [report for report in reports if isinstance(report, CountReport)]
     if arguments.json:
         print_json(census(request) if arguments.census else reports)
@@ -90,7 +90,8 @@ def measure(arguments: Namespace) -> int:
     from opcost.stages.measure_operators import measure_operators, measure_units
 
     request = RunRequest.from_arguments(arguments)
-    opener, progress, table = bench_opener(request), progress_on_stderr(), request.database.operator_measurements
+    opener, table = bench_opener(request), request.database.operator_measurements
+    progress = progress_on_stderr(arguments.json_progress)
     protocols = _protocols(arguments.seconds, arguments.relative_error, arguments.input_data)
     if arguments.whole:
         units = measure_units(request, protocols, opener, progress, _announce)
@@ -110,7 +111,7 @@ def measure_models(arguments: Namespace) -> int:
 
     request = RunRequest.from_arguments(arguments)
     protocol = _protocols(arguments.seconds, arguments.relative_error).wholes
-    reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr())
+    reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr(arguments.json_progress))
     print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
     _print_tables(request, request.database.full_model_measurements.path)
     return int(any(report.failed for report in reports))
@@ -147,7 +148,7 @@ def profile(arguments: Namespace) -> int:
     folders = request.folders
     with scratch_folder(folders, wanted) if arguments.dry_run else nullcontext(folders) as folders:
         request = replace(request, folders=folders)
-        found = profile_models(request, wanted, progress_on_stderr(), measuring)
+        found = profile_models(request, wanted, progress_on_stderr(arguments.json_progress), measuring)
         path = None if arguments.dry_run else _write_report(found, arguments.report)
         if arguments.json:
             print_json(profile_object(found, path))
@@ -194,7 +195,7 @@ def sweep(arguments: Namespace) -> int:
         # Before anything is measured.
         for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
             check_writable(folder)
-    progress, request = progress_on_stderr(), RunRequest.from_arguments(arguments)
+    progress, request = progress_on_stderr(arguments.json_progress), RunRequest.from_arguments(arguments)
     axis = arguments.size or arguments.tokens or arguments.batch
     swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
     measured = _measured(request, swept, arguments, progress)

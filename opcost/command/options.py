@@ -250,6 +250,9 @@ CSV = switch(
     "--csv", "print one line of CSV per model, layer, or operator with --operators, and nothing else, on stdout"
 )
 VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
+JSON_PROGRESS = switch(
+    "--json-progress", "print progress on stderr as one JSON object per line, for programs that follow the run"
+)
 CENSUS = switch(
     "--census", "then print how many calls and tuples the counted models have, and how many tuples they share"
 )
@@ -511,6 +514,7 @@ CAP_FIGURE = Option("--figure", "also draw the Pareto front and the fit (.svg)",
 CAP_ROWS = Option("--output", "also append the measurements to this CSV file", kinds.user_path)
 
 # Options that several commands share.
+SHOWS_PROGRESS = (VERBOSE, JSON_PROGRESS)
 STAGE = (*FOLDERS, DRY_RUN, JSON, VERBOSE)
-PIPELINE = (OPEN_NAMES, DEVICE, *STAGE, ALLOW_CODE)
+PIPELINE = (OPEN_NAMES, DEVICE, *STAGE, JSON_PROGRESS, ALLOW_CODE)
 COMPARED = (COMPARED_NAMES, SHOWN_DEVICE, *STAGE)

@@ -109,7 +109,9 @@ def _swept(request: RunRequest, arguments: Namespace, board: CapBoard, config: M
         for table in tables:
             table.append(row)
 
-    return sweep_caps(board, open_work, _sweep_plan(arguments, config is None), keep, progress_on_stderr())
+    return sweep_caps(
+        board, open_work, _sweep_plan(arguments, config is None), keep, progress_on_stderr(arguments.json_progress)
+    )
 
 
 def _opened(work: CapWork) -> AbstractContextManager[CapWork]:

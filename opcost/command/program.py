@@ -98,7 +98,7 @@ READ = (
         "read.layers",
         (
             *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, *o.MODEL_KEYS, o.DEPTH, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
-            *(o.ALLOW_CODE, OneOf((o.JSON_OBJECT, o.CSV)), *o.FOLDERS, o.VERBOSE),
+            *(o.ALLOW_CODE, OneOf((o.JSON_OBJECT, o.CSV)), *o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
     ),
     Subcommand(
@@ -109,7 +109,7 @@ READ = (
         "read.predict",
         (
             *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, o.BATCH, *o.MODEL_KEYS, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
-            *(o.MEASURE_NEXT, o.ALLOW_EXTRAPOLATION, o.ALLOW_CODE, o.JSON_OBJECT, *o.FOLDERS, o.VERBOSE),
+            *(o.MEASURE_NEXT, o.ALLOW_EXTRAPOLATION, o.ALLOW_CODE, o.JSON_OBJECT, *o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
     ),
     Subcommand(
@@ -154,7 +154,7 @@ MEASURE = (
         (
             *(o.MODEL, o.SIZES, o.INPUT_SIZE, *o.MODEL_KEYS, o.MEASURING_DEVICE, o.PROFILE_DURATION, o.EXECUTION),
             *(o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
-            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, o.VERBOSE),
+            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
         _database,
     ),
@@ -167,7 +167,7 @@ MEASURE = (
             *(o.MODEL_OR_FOLDER, o.SWEPT, o.INPUT_SIZE, *o.MODEL_KEYS, o.SWEEP_REPETITIONS, o.SWEEP_SECONDS),
             *(o.EXECUTION, o.METER, o.SWEPT_DEVICE, o.ALLOW_CODE, o.KERNELS, o.ONLY_PREDICT, o.NO_PREDICT),
             *(o.ALLOW_EXTRAPOLATION, o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
-            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, o.VERBOSE),
+            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
         _database,
     ),
@@ -193,7 +193,7 @@ METERS = (
         (
             *(o.WORK, o.CAP_WISH, o.CONSENT, o.INPUT_SIZE, *o.MODEL_KEYS, o.CAP_REPETITIONS, o.CAP_SECONDS),
             *(o.EXECUTION, o.METER, o.MEASURING_DEVICE, o.ALLOW_CODE, o.CAP_FIGURE, o.CAP_ROWS),
-            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, o.VERBOSE),
+            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
         _database,
     ),
@@ -264,7 +264,7 @@ STEPS = (
         "measure.measure",
         (
             *(o.OPEN_NAMES, o.MEASURING_DEVICE, *o.STAGE, o.DURATION, o.EXECUTION, o.CACHE, o.METER, o.SAME_BOARD),
-            *(o.INPUT_VALUES, o.WHOLE, o.ALLOW_CODE),
+            *(o.INPUT_VALUES, o.WHOLE, o.ALLOW_CODE, o.JSON_PROGRESS),
         ),
         _database,
         before=(("count", "resnet18_32x3x32x32"), ("filter", "resnet18_32x3x32x32")),
@@ -274,7 +274,10 @@ STEPS = (
         "measure time and energy of each whole model that the database does not have",
         "resnet18_32x3x32x32 --seconds 3",
         "measure.measure_models",
-        (*(o.NAMES, o.MEASURING_DEVICE, *o.STAGE, o.DURATION, o.EXECUTION, o.METER, o.SAME_BOARD), o.ALLOW_CODE),
+        (
+            *(o.NAMES, o.MEASURING_DEVICE, *o.STAGE, o.DURATION, o.EXECUTION, o.METER, o.SAME_BOARD),
+            *(o.ALLOW_CODE, o.JSON_PROGRESS),
+        ),
         _database,
     ),
     Subcommand(
@@ -291,7 +294,7 @@ VERIFY = (
         "rebuild and run each counted operator tuple alone, and compare its outputs and FLOPs with the count",
         "resnet18_32x3x32x32 --device cpu",
         "verify.operators",
-        (o.COUNTED_NAMES, o.DEVICE, *o.FOLDERS, o.JSON, o.VERBOSE),
+        (o.COUNTED_NAMES, o.DEVICE, *o.FOLDERS, o.JSON, *o.SHOWS_PROGRESS),
         before=(("count", "resnet18_32x3x32x32 --device cpu"),),
     ),
     Subcommand(
@@ -299,7 +302,7 @@ VERIFY = (
         "compare the kernels of each model with those of its operator tuples run alone, on a GPU",
         "resnet18_32x3x32x32 --device cuda",
         "verify.kernels",
-        (o.NAMES, o.DEVICE, *o.FOLDERS, o.JSON, o.VERBOSE, o.ALLOW_CODE),
+        (o.NAMES, o.DEVICE, *o.FOLDERS, o.JSON, *o.SHOWS_PROGRESS, o.ALLOW_CODE),
         _database,
     ),
     Subcommand(
@@ -307,7 +310,7 @@ VERIFY = (
         "check that the operator tuples of models have all of the models' FLOPs and bytes",
         "'resnet*' --device cpu",
         "verify.coverage",
-        (o.PUBLISHED_NAMES, o.DEVICE, o.META, o.PAGE, o.VERBOSE),
+        (o.PUBLISHED_NAMES, o.DEVICE, o.META, o.PAGE, *o.SHOWS_PROGRESS),
     ),
     Subcommand(
         "verify columns",

@@ -75,7 +75,9 @@ def layers(arguments: Namespace) -> int:
 
     choice = Choice(device=arguments.device, execution=arguments.execution)
     wanted = WantedModel.from_arguments(arguments)
-    found = find_layers(RunRequest.from_arguments(arguments), wanted, choice, progress_on_stderr())
+    found = find_layers(
+        RunRequest.from_arguments(arguments), wanted, choice, progress_on_stderr(arguments.json_progress)
+    )
     if arguments.json:
         print_json(layers_object(found, arguments.depth))
     elif arguments.csv:
@@ -95,7 +97,9 @@ def predict(arguments: Namespace) -> int:
 
     wanted = WantedModel.from_arguments(arguments)
     wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
-    found = find(RunRequest.from_arguments(arguments), wish, cache_folder(), progress_on_stderr())
+    found = find(
+        RunRequest.from_arguments(arguments), wish, cache_folder(), progress_on_stderr(arguments.json_progress)
+    )
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
     return 0
 

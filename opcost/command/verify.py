@@ -42,7 +42,7 @@ def operators(arguments: Namespace) -> int:
     from opcost.reporting.count_tables import print_rebuilds
     from opcost.stages.verify import rebuild_operators
 
-    reports = rebuild_operators(Request.from_arguments(arguments), progress_on_stderr())
+    reports = rebuild_operators(Request.from_arguments(arguments), progress_on_stderr(arguments.json_progress))
     print_json(reports) if arguments.json else print_rebuilds(reports)
     return int(any(report.failures for report in reports))
 
@@ -52,7 +52,7 @@ def kernels(arguments: Namespace) -> int:
     from opcost.reporting.comparison_tables import print_kernels
     from opcost.stages.verify import compare_kernels
 
-    reports = compare_kernels(RunRequest.from_arguments(arguments), progress_on_stderr())
+    reports = compare_kernels(RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress))
     print_json(reports) if arguments.json else print_kernels(reports)
     return 0
 
@@ -68,7 +68,9 @@ def coverage(arguments: Namespace) -> int:
     from opcost.reporting.pages import coverage_page, summary
     from opcost.stages.verify import check_coverage
 
-    found = check_coverage(arguments.names, arguments.device, arguments.meta, progress_on_stderr())
+    found = check_coverage(
+        arguments.names, arguments.device, arguments.meta, progress_on_stderr(arguments.json_progress)
+    )
     text = coverage_page(found, command_line())
     if path is None:
         print(text, end="")

@@ -401,7 +401,7 @@ def test_without_arguments_everything_has_its_default_and_others_arrive_as_value
         **dict.fromkeys(("device", "home", "measurements", "database", "execution")),
         "cache": "warm",
         "meter": "auto",
-        **dict.fromkeys(("dry_run", "same_board", "allow_code", "json", "verbose"), False),
+        **dict.fromkeys(("dry_run", "same_board", "allow_code", "json", "json_progress", "verbose"), False),
     }
     line = "resnet* vgg16 --device cuda:1 --measurements a/m --database /d --dry-run --json --verbose"
     assert vars(pipeline_parser().parse_args(line.split())) == usual | {

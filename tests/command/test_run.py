@@ -2,6 +2,7 @@
 
 import fcntl
 import getpass
+import io
 import logging
 import os
 import platform
@@ -14,10 +15,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from simulated_apparatus import RecordedProgress
 
 from opcost.command.run import KEPT, RUN_LOGS, Names, log_run
-from opcost.reporting.progress_lines import LoggedProgress
+from opcost.reporting.progress_lines import PlainProgress
 
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (INFO|WARNING) ([\w.]+): (.*)")
@@ -194,19 +194,22 @@ def test_names_are_those_of_this_program_if_it_has_any(monkeypatch: pytest.Monke
     assert Names.here().user == ""
 
 
-def test_progress_is_logged_and_handed_on(caplog: pytest.LogCaptureFixture) -> None:
-    recorded = RecordedProgress()
-    progress = LoggedProgress(recorded)
+def test_progress_is_logged_and_shown(caplog: pytest.LogCaptureFixture) -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(stream)
     with caplog.at_level(logging.INFO):
         progress.start(2, [1.0, 1.0])
         for end in (progress.finish, progress.fail):
             progress.begin("ReLU")
             end("so")
         progress.end()
-    assert (recorded.items, recorded.names, recorded.results) == ([2], ["ReLU", "ReLU"], ["so", "failed: so"])
-    assert recorded.ended == 1
+        progress.start(1, workers=2)
+        progress.begin("ReLU", "cuda:1")
+        progress.finish("so", "cuda:1")
     messages = [record.getMessage() for record in caplog.records]
-    assert messages == ["next: ReLU", "ReLU: so", "next: ReLU", "ReLU: failed: so"]
+    one_worker = ["next: ReLU", "ReLU: so", "next: ReLU", "ReLU: failed: so"]
+    assert messages == [*one_worker, "next: cuda:1  ReLU", "cuda:1  ReLU: so"]
+    assert len(stream.getvalue().splitlines()) == 3
 
 
 # The first moments of each program

@@ -4,7 +4,6 @@
 """
 
 import io
-import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -328,18 +327,14 @@ def models_under_two_memory_formats() -> None:
     print_against(against("*bf16_channels_last", "2f9d", "memory_format=contiguous"))
 
 
-def ticks() -> Callable[[], float]:
-    """A clock that goes on by 40 s each time that it is read."""
-    return map(float, itertools.count(0, 40)).__next__
-
-
 def plain_progress() -> None:
-    stream = io.StringIO()
-    progress = PlainProgress(stream, ticks())
+    stream, now_s = io.StringIO(), [0.0]
+    progress = PlainProgress(stream, lambda: now_s[0])
     progress.start(120, [40.0] * 120)
-    for name, result in RESULTS:
+    for (name, result), now_s[0] in zip(RESULTS, (40.0, 160.0), strict=True):
         progress.begin(name)
         progress.finish(result)
+    now_s[0] = 240.0
     progress.fail("out of memory")
     print(stream.getvalue(), end="")
 
@@ -508,11 +503,14 @@ def test_a_table_has_its_layout(
 def test_the_bar_has_its_layout(pytestconfig: pytest.Config) -> None:
     def show(width: int) -> str:
         console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None, legacy_windows=False)
-        bar = BarProgress(console, now=ticks())
+        now_s = [0.0]
+        bar = BarProgress(console, now=lambda: now_s[0])
         bar.start(120, [40.0] * 120)
         for name, result in RESULTS:
             bar.begin(name)
+            now_s[0] += 40.0
             bar.finish(result)
+            now_s[0] += 40.0
         bar.fail("out of memory")
         bar.end()
         assert isinstance(console.file, io.StringIO)

@@ -1,6 +1,7 @@
 """Tables and progress: a bar on a terminal, few plain lines elsewhere, and the time left."""
 
 import io
+import json
 import re
 import threading
 from operator import itemgetter
@@ -10,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from opcost.progress import Progress
 from opcost.reporting.progress_lines import (
     PLAIN_INTERVAL_S,
     BarProgress,
+    JsonProgress,
     PlainProgress,
     TimeLeft,
     progress_on_stderr,
@@ -60,9 +63,10 @@ def clock() -> Clock:
 def test_the_time_left_is_the_expected_one_scaled_by_the_items_so_far(
     items: int, expected_s: list[float], finished: int, elapsed_s: float, left_s: float | None, clock: Clock
 ) -> None:
-    left = TimeLeft(items, expected_s, clock)
-    left.finished = finished
+    left = TimeLeft(items, expected_s, now=clock)
     clock.now_s += elapsed_s
+    for _ in range(finished):
+        left.finish()
     assert left.seconds() == (None if left_s is None else pytest.approx(left_s, rel=1e-3))
     assert left.text() == ("" if not left_s else f"{duration(left.seconds() or 0.0)} left")
 
@@ -73,16 +77,53 @@ def test_the_time_left_is_never_negative_and_right_where_all_items_are_slower_al
 ) -> None:
     clock = Clock()
     clock.now_s = 0.0
-    left = TimeLeft(len(expected_s), expected_s, clock)
-    left.finished = data.draw(st.integers(0, len(expected_s)))
-    rest_s = sum(expected_s[left.finished :])
-    clock.now_s = factor * sum(expected_s[: left.finished])
+    left = TimeLeft(len(expected_s), expected_s, now=clock)
+    finished = data.draw(st.integers(0, len(expected_s)))
+    rest_s = sum(expected_s[finished:])
+    clock.now_s = factor * sum(expected_s[:finished])
+    for _ in range(finished):
+        left.finish()
     seconds = left.seconds()
     assert seconds is not None
     # Between the expected time and the one that follows from the finished items, apart from rounding.
     least_s, most_s = sorted((rest_s, factor * rest_s))
     assert seconds >= 0
     assert least_s - 1e-6 * most_s <= seconds <= most_s * (1 + 1e-6)
+
+
+def test_workers_share_the_time_left_and_the_rest_of_what_runs_belongs_to_it(clock: Clock) -> None:
+    left = TimeLeft(5, [10.0, 30.0, 20.0, 20.0, 20.0], 2, clock)
+    assert left.seconds() == 50.0
+    left.begin("cuda:0")
+    left.begin("cuda:1")
+    clock.now_s += 10.0
+    assert left.seconds() == 40.0
+    # The second one to begin ends before the first, and the items have taken what was expected of them.
+    clock.now_s += 20.0
+    left.finish("cuda:1")
+    assert left.seconds() == 30.0
+    left.begin("cuda:1")
+    # This one was lost: its worker begins again, with the same time.
+    left.begin("cuda:0")
+    clock.now_s += 5.0
+    assert (left.finished, sorted(left.running.values())) == (1, [10.0, 20.0])
+
+
+def test_the_time_left_is_at_least_that_of_the_longest_item_and_0_for_one_that_was_lost_with_its_worker(
+    clock: Clock,
+) -> None:
+    left = TimeLeft(3, [10.0, 10.0, 100.0], 3, clock)
+    for worker in ("cuda:0", "cuda:1", "cuda:2"):
+        left.begin(worker)
+    clock.now_s += 10.0
+    left.finish("cuda:0")
+    assert left.seconds() == 90.0
+    # The item of cuda:1 begins again elsewhere, though all have begun.
+    left.begin("cuda:0")
+    clock.now_s += 90.0
+    for worker in ("cuda:0", "cuda:2"):
+        left.finish(worker)
+    assert (left.finished, left.seconds()) == (3, 0.0)
 
 
 # Plain lines
@@ -121,7 +162,55 @@ def test_a_failure_is_always_a_line_and_a_second_piece_of_work_counts_again(cloc
 
 
 def test_progress_in_a_log_file_is_plain() -> None:
-    assert isinstance(progress_on_stderr().shown, PlainProgress)
+    assert isinstance(progress_on_stderr(), PlainProgress)
+
+
+def two_workers(progress: Progress, clock: Clock) -> None:
+    """Report four items of two workers: the second one ends first, and the first is lost and begins again."""
+    progress.start(4, [10.0] * 4, workers=2)
+    progress.begin("Conv2d", "cuda:0")
+    progress.begin("ReLU", "node7 cuda:3")
+    clock.now_s += 10
+    progress.finish("1.5 ms", "node7 cuda:3")
+    progress.begin("Conv2d", "cuda:0")
+    progress.begin("Softmax", "node7 cuda:3")
+    clock.now_s += 10
+    progress.fail("out of memory", "node7 cuda:3")
+    clock.now_s += 1
+    progress.finish("2.5 ms", "cuda:0")
+
+
+def test_a_plain_line_names_the_worker_if_there_are_several(clock: Clock) -> None:
+    stream = io.StringIO()
+    two_workers(PlainProgress(stream, clock), clock)
+    assert stream.getvalue().splitlines() == [
+        "[1/4] node7 cuda:3  ReLU: 1.5 ms  10 s left",
+        "[2/4] node7 cuda:3  Softmax: failed: out of memory  12 s left",
+        "[3/4] cuda:0  Conv2d: 2.5 ms  12 s left",
+    ]
+
+
+def test_json_has_a_line_for_each_event(clock: Clock) -> None:
+    stream = io.StringIO()
+    progress = JsonProgress(stream, clock)
+    two_workers(progress, clock)
+    progress.end()
+    started, *events, ended = map(json.loads, stream.getvalue().splitlines())
+    state = {"done": 0, "items": 4, "left_s": 20.0, "elapsed_s": 0.0}
+    assert started == {"event": "started", "workers": 2, "expected_s": 20.0, **state}
+    assert [(one["event"], one["worker"], one["item"], one.get("result"), one["done"]) for one in events] == [
+        ("begun", "cuda:0", "Conv2d", None, 0),
+        ("begun", "node7 cuda:3", "ReLU", None, 0),
+        ("finished", "node7 cuda:3", "ReLU", "1.5 ms", 1),
+        ("begun", "cuda:0", "Conv2d", None, 1),
+        ("begun", "node7 cuda:3", "Softmax", None, 1),
+        ("failed", "node7 cuda:3", "Softmax", "out of memory", 2),
+        ("finished", "cuda:0", "Conv2d", "2.5 ms", 3),
+    ]
+    assert ended.keys() == {"event", *state}
+    assert (ended["done"], ended["elapsed_s"]) == (3, 21.0)
+    progress.start(1)
+    assert json.loads(stream.getvalue().splitlines()[-1])["left_s"] is None
 
 
 # The bar
@@ -159,6 +248,18 @@ def test_a_second_piece_of_work_has_a_bar_without_the_first() -> None:
         bar.end()
     second = shown(console)[drawn_before:]
     assert ("chains" in second, "operators" in second) == (True, False)
+
+
+def test_several_workers_have_a_line_each_below_the_bar(clock: Clock) -> None:
+    console = terminal()
+    two_workers(BarProgress(console, clock), clock)
+    # Each time the cursor goes back to the first line.
+    *_, running, result, ended = shown(console).split("\r")
+    drawn = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", one).splitlines() for one in (running, result, ended)]
+    assert drawn[0][1:] == ["cuda:0  Conv2d", "node7 cuda:3"]
+    assert drawn[1][0] == "cuda:0  Conv2d: 2.5 ms"
+    assert drawn[2][0].startswith("3/4 ")
+    assert drawn[2][1:] == ["cuda:0", "node7 cuda:3"]
 
 
 LONG = "Conv2d(64, 64, kernel_size=(3, 3), padding=(1, 1), bias=False) on float32[32, 64, 56, 56] (3 of 10 zeros)"
