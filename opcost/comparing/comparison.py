@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from opcost.columns import grouped
 from opcost.comparing.corrections import Piece, is_corrected
 from opcost.estimates import estimate_fields, total_if_known
 from opcost.measuring.conditions import WARM, Circumstances, Conditions, differing_fields, precision_dtype
@@ -566,13 +567,11 @@ class KindCost:
 
 def kinds_of(cost: ModelCost) -> tuple[KindCost, ...]:
     """Return the cost of each kind of operator in a sum, in descending order of time."""
-    kinds: dict[str, KindCost] = {}
-    for part in cost.parts:
-        name = part.case.operator.short_name
-        known = kinds.get(name, KindCost(name, 0.0, 0.0))
-        energy_j = total_if_known([known.energy_j, part.energy_j])
-        kinds[name] = KindCost(name, known.time_s + part.time_s, energy_j)
-    return tuple(sorted(kinds.values(), key=lambda kind: -kind.time_s))
+    kinds = [
+        KindCost(name, sum(part.time_s for part in own), total_if_known(part.energy_j for part in own))
+        for name, own in grouped(cost.parts, lambda part: part.case.operator.short_name).items()
+    ]
+    return tuple(sorted(kinds, key=lambda kind: -kind.time_s))
 
 
 def differing(conditions: Sequence[Conditions]) -> list[list[str]]:

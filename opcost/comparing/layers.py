@@ -68,8 +68,7 @@ class LayerRow(Columns):
 
     position: Annotated[int, Column("place of the first call among all calls of the run, from 0 up", COUNT)]
     path: Annotated[
-        str,
-        Column("the module's name in `named_modules`; of a function, the module that calls it; empty: the model"),
+        str, Column("the module's name in `named_modules`; of a function, the module that calls it; empty: the model")
     ]
     layer: Annotated[str, Column("class of the module, or name of the function")]
     operator: Annotated[str | None, Column("the operator tuple's name; empty for a module with layers inside it")]

@@ -75,10 +75,7 @@ WORK: Table[ProfiledOperator | _Kind | LayerRow] = (
     Column("GFLOP", lambda one: scaled(one.flop, 1e9), drop=3),
     Column("MB", lambda one: scaled(one.memory_bytes, 1e6), drop=3),
 )
-OPERATORS: Table[ProfiledOperator] = (
-    *OPERATOR_ON_INPUTS,
-    Column("calls", lambda one: str(one.calls), drop=2),
-)
+OPERATORS: Table[ProfiledOperator] = (*OPERATOR_ON_INPUTS, Column("calls", lambda one: str(one.calls), drop=2))
 COSTS: Table[ProfiledOperator] = (
     *OPERATORS,
     Column("ms/run", lambda one: milli(one.time_s)),
@@ -104,7 +101,13 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
             print_units(profile.units, dry_run=False)
         print_comparisons([model.comparison for model in profile.models if model.comparison is not None], dry_run=False)
         for model in profile.models:
-            _print_costs(model, top)
+            lines, shown = _largest(model, top)
+            product = "" if model.conditions is None else f" on {model.conditions.device_product}"
+            print_line("")
+            print_table(f"{model.name}{product}: operators by time ({shown})", COSTS, lines)
+            if unmeasured := sum(line.time_s is None for line in model.operators):
+                tuples = number_of(unmeasured, "operator tuple")
+                print_line(f"{tuples} without a row: the shares are those of the others.")
         return
     for model in profile.models:
         _print_kinds(model)
@@ -126,16 +129,6 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
 def profile_object(profile: Profile, report: Path | None) -> dict[str, Any]:
     path = None if report is None else str(report)
     return {"models": profile.models, "measurements": profile.units, "report": path}
-
-
-def _print_costs(model: ModelProfile, top: int | None) -> None:
-    lines, shown = _largest(model, top)
-    product = "" if model.conditions is None else f" on {model.conditions.device_product}"
-    print_line("")
-    print_table(f"{model.name}{product}: operators by time ({shown})", COSTS, lines)
-    unmeasured = sum(line.time_s is None for line in model.operators)
-    if unmeasured:
-        print_line(f"{number_of(unmeasured, 'operator tuple')} without a row: the shares are those of the others.")
 
 
 def _largest(model: ModelProfile, top: int | None) -> tuple[Sequence[ProfiledOperator], str]:

@@ -141,8 +141,8 @@ def coverage_page(report: CoverageReport, command: str) -> str:
         ("functions", "--:", lambda row: row.function_calls),
         ("tuples", "--:", lambda row: row.tuples),
         ("operations", "--:", lambda row: row.operations),
-        ("FLOPs", "--:", lambda row: _exact_percent(row.flop_ratio)),
-        ("bytes", "--:", lambda row: _exact_percent(row.memory_bytes_ratio)),
+        ("FLOPs", "--:", lambda row: percent(row.flop_ratio, 4)),
+        ("bytes", "--:", lambda row: percent(row.memory_bytes_ratio, 4)),
         ("GMAC", "--:", lambda row: _billions(row.multiply_adds)),
         ("published", "--:", lambda row: _billions(row.published.multiply_adds)),
         ("parameters", ":-:", _parameters),
@@ -164,7 +164,7 @@ def coverage_page(report: CoverageReport, command: str) -> str:
 def summary(rows: Sequence[CoverageRow]) -> str:
     """Return the worst figures of all rows, one on each line."""
     flops, memory_bytes = (
-        _exact_percent(min((ratio for ratio in ratios if ratio is not None), default=None))
+        percent(min((ratio for ratio in ratios if ratio is not None), default=None), 4)
         for ratios in ([row.flop_ratio for row in rows], [row.memory_bytes_ratio for row in rows])
     )
     outside = sorted({operation for row in rows for operation in row.outside})
@@ -232,10 +232,6 @@ def _deviates(row: CoverageRow) -> bool:
 
 def _billions(number: float | None) -> str:
     return UNKNOWN if number is None else f"{number / 1e9:.3f}"
-
-
-def _exact_percent(share_ratio: float | None) -> str:
-    return UNKNOWN if share_ratio is None else f"{share_ratio * 100:.4f} %"
 
 
 def _named(names: Sequence[str]) -> str:

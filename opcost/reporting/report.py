@@ -62,10 +62,7 @@ FACTS = tuple(field.name for field in columns_of(Measurement) if field.name not 
 
 
 def write_report(
-    path: Path,
-    request: Request,
-    reports: Sequence[ComparingReport],
-    rankings: Sequence[DeviceRanking] = (),
+    path: Path, request: Request, reports: Sequence[ComparingReport], rankings: Sequence[DeviceRanking] = ()
 ) -> None:
     """Write the report of comparisons to a file, which is replaced.
 
@@ -344,8 +341,7 @@ def _course(rows: Sequence[MeasurementRow], quantity: str, look: int) -> markup.
 def sweeps(rows: Sequence[SweepSizeRow]) -> str:
     """Return the sweeps, each folded, empty without any; of two rows of one size, board and loop the last counts."""
     groups = grouped(
-        replaced((), rows),
-        lambda row: (row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s),
+        replaced((), rows), lambda row: (row.place.model, row.place.axis, row.conditions, row.device_uuid, row.loop_s)
     )
     sections = "".join(map(_sweep, groups.values()))
     return f"<h3>Sweeps over the size of the input</h3>{sections}" if groups else ""

@@ -333,13 +333,17 @@ class CapPlan:
 
 def print_cap_sweep(sweep: CapSweep) -> None:
     points = medians_of(sweep.points)
+
+    def cost(one: CapPoint, of: Callable[[float, float], float]) -> str:
+        return significant(of(one.time_s, one.energy_j))
+
     table: Table[CapPoint] = (
         Column("cap", lambda one: f"{one.cap_w:g} W"),
         Column("runs", lambda one: str(sum(each.cap_w == one.cap_w for each in sweep.points)), drop=1),
         Column("s", lambda one: significant(one.time_s)),
         Column("W", lambda one: f"{one.power_w:.1f}"),
         *(
-            Column(title, partial(_objective, objective), drop=0 if objective is Objective.ENERGY else 2)
+            Column(title, partial(cost, of=objective.of), drop=0 if objective is Objective.ENERGY else 2)
             for objective, title in TITLES.items()
         ),
         Column("Pareto", lambda one: "yes" if is_efficient(one, points) else "", drop=3),
@@ -359,10 +363,6 @@ def print_cap_sweep(sweep: CapSweep) -> None:
         print_line(f"Lowest cap that costs no time: {free_cap_w(sweep.fit):.0f} W.")
     drift = percent(sweep.drift_ratio)
     print_line(f"Drift from the first to the last run at {found}: {drift} of the time. {found} is set.")
-
-
-def _objective(objective: Objective, one: CapPoint) -> str:
-    return significant(objective.of(one.time_s, one.energy_j))
 
 
 def cap_sweep_object(sweep: CapSweep) -> dict[str, Any]:

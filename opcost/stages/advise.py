@@ -240,10 +240,7 @@ def smallest_cover(shares: FloatArray, target_ratio: float) -> tuple[int, ...]:
     columns = shares.shape[1]
     solution = milp(
         c=1 - TIE_WEIGHT * shares.mean(axis=0),
-        constraints=[
-            LinearConstraint(shares, lb=target_ratio),
-            LinearConstraint(np.ones((1, columns)), lb=1.0),
-        ],
+        constraints=[LinearConstraint(shares, lb=target_ratio), LinearConstraint(np.ones((1, columns)), lb=1.0)],
         bounds=Bounds(0, 1),
         integrality=np.ones(columns),
         options={"mip_rel_gap": 0.0},

@@ -491,9 +491,7 @@ def _whole(result: ModelResult, family: str, of_case: Mapping[str, int]) -> Whol
     return Whole(
         name=result.name,
         calls=ModelCalls(
-            family,
-            tuple(of_case[part.case.key] for part in cost.parts),
-            tuple(part.occurrences for part in cost.parts),
+            family, tuple(of_case[part.case.key] for part in cost.parts), tuple(part.occurrences for part in cost.parts)
         ),
         time_s=whole.measurement.time_s,
         energy_j=None if energy_j is None else energy_j.value,

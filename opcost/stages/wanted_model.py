@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from opcost.running.request import Request
 from opcost.sources.registry import published_models
 from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, is_counted
-from opcost.storage.schemas import argument_in, case_name, tree_text
+from opcost.storage.schemas import argument_in, case_name, tree_text, without_size
 from opcost.units import some_of
 
 
@@ -208,10 +209,10 @@ def named_configs(folders: ModelFolders, name: str) -> list[ModelConfig]:
 
 def cases_in(folders: ModelFolders, name: str) -> list[ModelConfig]:
     """Return the cases without a mistake of the folders that may have one of this name; none without folders."""
-    try:
-        return folders.read(folders.that_may_have(name))[0]
-    except UserError:
-        return []
+    case = folders.wanted_name(name).rpartition("/")[2]
+    with suppress(UserError):
+        return folders.read([folder for folder in folders.names() if case.startswith(without_size(folder))])[0]
+    return []
 
 
 def pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCounts | None:

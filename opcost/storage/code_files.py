@@ -90,8 +90,10 @@ class _Files:
         # Many imports are cheap: each folder is listed once.
         place = "/".join(filter(None, (str(self.root).rstrip("/"), package)))
         for part in module:
-            names = self._names_in(place or "/")
-            place = f"{place}/{part}"
+            folder, place = place or "/", f"{place}/{part}"
+            if folder not in self.listed:
+                self.listed[folder] = frozenset(os.listdir(folder) if os.path.isdir(folder) else ())
+            names = self.listed[folder]
             found = [f"{place}{SUFFIX}"] if f"{part}{SUFFIX}" in names else []
             found += [f"{place}/{PACKAGE_FILE}"] if part in names else []
             for path in found:
@@ -99,11 +101,6 @@ class _Files:
                     yield Path(path)
             if part not in names:
                 return
-
-    def _names_in(self, folder: str) -> frozenset[str]:
-        if folder not in self.listed:
-            self.listed[folder] = frozenset(os.listdir(folder) if os.path.isdir(folder) else ())
-        return self.listed[folder]
 
 
 def _content_of(path: Path) -> bytes:

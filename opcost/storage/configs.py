@@ -426,11 +426,6 @@ class ModelFolders:
     def shipped_names(self) -> list[str]:
         return [] if self.shipped is None else _folder_names(self.shipped)
 
-    def that_may_have(self, name: str) -> list[str]:
-        """Return the folders that have this name, or may have a case of it; a ``UserError`` if there are none."""
-        case = self.wanted_name(name).rpartition("/")[2]
-        return [folder for folder in self.names() if case.startswith(without_size(folder))]
-
     def is_free(self, name: str) -> bool:
         return name not in self.taken and not self.path_of(name).parent.exists()
 
