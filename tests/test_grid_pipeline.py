@@ -212,7 +212,7 @@ def test_a_grid_has_no_profile(campaign: GridCampaign) -> None:
     campaign.prepare()
     (config,) = ModelFolders(campaign.measurements).configs(["conv_grid"])
     assert WantedModel.of(config) is None
-    assert Proposals.of([config]) == Proposals()
+    assert not Proposals.of([config]).profiled
     with pytest.raises(UserError, match="is a config") as caught:
         configs_of(campaign.request().folders, [WantedModel("conv_grid")])
     assert "--whole" not in str(caught.value)

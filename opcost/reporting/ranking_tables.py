@@ -453,9 +453,9 @@ def _preparing(models: Sequence[ShownModel], preparation: Preparation, proposals
             made = ["mkdir", "-p", str(preparation.whitelist.parent)]
             copied = ["cp", str(preparation.shipped), str(preparation.whitelist)]
             ways.append((f"{joined(made)} && {joined(copied)}", "your copy of the whitelist"))
-    if uncounted := [name for name in names if name not in preparation.counted]:
+    if uncounted := [name for name in names if name not in proposals.counted]:
         ways.append((proposals.command("count", uncounted), "count operators"))
-    if unfiltered := [name for name in names if dropped or name not in preparation.filtered]:
+    if unfiltered := [name for name in names if dropped or name not in proposals.filtered]:
         ways.append((command("filter", *unfiltered), "keep the operators of the whitelist"))
     return ways
 

@@ -232,7 +232,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
         tuple(rankings),
         tuple(sorted(names - names_shown)) if request.names else (),
         has_operators,
-        preparation_of(request, needed, configs.values()) if needed else None,
+        preparation_of(request, needed) if needed else None,
         choice,
         # Of the user's names and globs.
         without_cost=tuple(

@@ -239,32 +239,22 @@ def pickled(config: ModelConfig, shipped: OperatorCounts | None) -> OperatorCoun
 
 @dataclass(frozen=True)
 class Preparation:
-    """The state before a measurement: names of operators that the whitelist drops, and of models with pickles.
+    """The whitelist before a measurement, with the names of operators that it drops.
 
-    ``whitelist`` is the user's; ``shipped`` is the one to copy there first, None if it exists. Blocks 0 and 1 have
-    written pickles of ``counted`` and ``filtered`` models: block 2 reads these, not the shipped counts.
+    ``whitelist`` is the user's; ``shipped`` is the one to copy there first, None if it exists.
     """
 
     dropped: tuple[str, ...]
     whitelist: Path
     shipped: Path | None
-    counted: frozenset[str]
-    filtered: frozenset[str]
 
 
-def preparation_of(request: Request, names: Collection[str], configs: Iterable[ModelConfig]) -> Preparation:
+def preparation_of(request: Request, names: Collection[str]) -> Preparation:
     """Return the state before the operators of these names are measured. Raises UserError: the whitelist is damaged."""
     kept = request.whitelist_if_any()
     dropped = () if kept is None or EVERYTHING in kept else tuple(sorted(set(names) - set(kept)))
     read, own = request.folders.whitelist, request.folders.own / WHITELIST
-    found = list(configs)
-    return Preparation(
-        dropped,
-        own,
-        None if read == own else read,
-        frozenset(config.name for config in found if is_counted(config)),
-        frozenset(config.name for config in found if FILTERED_COUNTS.path(config).exists()),
-    )
+    return Preparation(dropped, own, None if read == own else read)
 
 
 NOT_OF_PROFILE = ("--same-board",)
@@ -278,27 +268,25 @@ class Proposals:
     """The models, by their names, for which commands need more.
 
     ``with_code`` are users' code. ``profiled`` are those that are counted and not filtered, as ``opcost profile``
-    leaves them, with the words of its command. ``unfiltered`` are the others that are counted and not filtered.
+    leaves them, with the words of its command. Blocks 0 and 1 have written pickles of ``counted`` and ``filtered``
+    models: block 2 reads these, not the shipped counts.
     """
 
     with_code: frozenset[str] = frozenset()
     profiled: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unfiltered: frozenset[str] = frozenset()
+    counted: frozenset[str] = frozenset()
+    filtered: frozenset[str] = frozenset()
 
     @staticmethod
     def of(configs: Iterable[ModelConfig], without_folder: Set[str] = frozenset()) -> Proposals:
         """Return the proposals for these models; only ``opcost profile`` takes those without a folder."""
         found = list(configs)
-        of_profile = {
-            one.name: WantedModel.of(one)
-            for one in found
-            if one.name in without_folder or (is_counted(one) and not FILTERED_COUNTS.path(one).exists())
-        }
-        return Proposals(
-            frozenset(one.name for one in found if one.code is not None),
-            {name: wanted.words for name, wanted in of_profile.items() if wanted is not None},
-            frozenset(name for name, wanted in of_profile.items() if wanted is None),
-        )
+        counted = frozenset(one.name for one in found if is_counted(one))
+        filtered = frozenset(one.name for one in found if FILTERED_COUNTS.path(one).exists())
+        of_profile = without_folder | (counted - filtered)
+        wanted = {one.name: WantedModel.of(one) for one in found if one.name in of_profile}
+        profiled = {name: one.words for name, one in wanted.items() if one is not None}
+        return Proposals(frozenset(one.name for one in found if one.code is not None), profiled, counted, filtered)
 
     def command(self, step: str, names: Sequence[str], *options: str) -> str:
         return command(step, *names, *options, has_code=not self.with_code.isdisjoint(names))
@@ -306,7 +294,7 @@ class Proposals:
     def measuring(self, names: Sequence[str], *options: str) -> str:
         """Return the command that measures these models' operators. Block 2 needs what block 1 writes."""
         blocks = [name for name in names if name not in self.profiled]
-        unfiltered = [name for name in blocks if name in self.unfiltered]
+        unfiltered = [name for name in blocks if name in self.counted - self.filtered]
         steps = [self.command("filter", unfiltered)] if unfiltered else []
         steps += [self.command("measure", blocks, *options)] if blocks else []
         return " && ".join([*steps, *self.profiling(names, *options)])
