@@ -57,8 +57,8 @@ from users_inputs import (
 )
 
 from opcost.errors import UserError
+from opcost.meters.log_meters import power_trace
 from opcost.meters.nvidia_smi import LogFollower, NvidiaSmiLogger, cut
-from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.operators.counts import (
     INPUT_DATA,
     CalledModule,

@@ -226,13 +226,13 @@ class NvidiaSmiLog(NvidiaSmiLogger):
         return None if self.is_running() else f"nvidia-smi has ended; its last line: {self.last_line()}"
 
     def sources(self) -> tuple[str, ...]:
-        from opcost.meters.nvidia_smi_meter import power_trace
+        from opcost.meters.log_meters import power_trace
 
         trace = power_trace([row.values for row in self.follow(from_begin=True).read()], None)
         return tuple(logged.source.name for logged in (trace, *trace.checks) if logged.missing_reason is None)
 
     def meter(self, log_name: str) -> Meter:
-        from opcost.meters.nvidia_smi_meter import NvidiaSmiMeter
+        from opcost.meters.log_meters import NvidiaSmiMeter
 
         return NvidiaSmiMeter(self, log_name)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from opcost.meters.polled import INTERVAL_S, PolledMeter
+from opcost.meters.log_meters import INTERVAL_S, PolledMeter
 from opcost.power.log_rows import PowerRow
 from opcost.power.ports import PowerSource
 from opcost.power.trace import PowerTrace, no_trace

@@ -100,6 +100,6 @@ class PolledLog:
         return ()
 
     def meter(self, log_name: str) -> Meter:
-        from opcost.meters.polled import StateMeter
+        from opcost.meters.log_meters import StateMeter
 
         return StateMeter(self._gpu, self._folder / f"{log_name}.csv")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from nvidia_smi_stage import NvidiaSmiStage, is_alive
 
+from opcost.meters.log_meters import AVERAGE_SOURCE, INSTANT_SOURCE, NvidiaSmiMeter, power_trace
 from opcost.meters.nvidia_smi import NvidiaSmiLogger, cut, parse_log
-from opcost.meters.nvidia_smi_meter import AVERAGE_SOURCE, INSTANT_SOURCE, NvidiaSmiMeter, power_trace
 from opcost.power.log_rows import PowerRow, is_power_capped, is_thermal_slowdown
 from opcost.power.ports import GpuError
 from opcost.power.trace import PowerTrace, Window, fresh_readings, mean_power

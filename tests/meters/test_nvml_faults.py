@@ -12,8 +12,8 @@ import pytest
 from nvml_stage import Course, Metered, Outcome
 
 from opcost.meters.gpu_meters import LONGEST_GAP_S
+from opcost.meters.log_meters import power_trace
 from opcost.meters.nvidia_smi import parse_log
-from opcost.meters.nvidia_smi_meter import power_trace
 from opcost.meters.nvml import COUNTER, SAMPLES, SAMPLES_SOURCE
 from opcost.power.trace import DeviceState, Window, device_state
 

@@ -18,8 +18,8 @@ from opcost.measuring.qualification import STEADY_LOAD
 from opcost.measuring.record import Measurement
 from opcost.measuring.setting import Setting
 from opcost.meters import gpu_meters
+from opcost.meters.log_meters import INSTANT_SOURCE
 from opcost.meters.nvidia_smi import INSTANT
-from opcost.meters.nvidia_smi_meter import INSTANT_SOURCE
 from opcost.meters.nvml import COUNTER, SAMPLES, SAMPLES_SOURCE
 from opcost.operators.tuples import OperatorTuple
 from opcost.power.trace import PowerTrace
