@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,16 @@ import numpy as np
 import pandas as pd
 from claim_tables import committed, usual_conditions
 
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.predicted_run import NORMAL_FACTOR
+from opcost.estimates import value_of
 from opcost.learners import Fold, folds_of, learned_from
+from opcost.operators.counts import OperatorCount
+from opcost.operators.values import InputData
 from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, IntArray, LearnedCosts, ModelCalls
+from opcost.prediction.samples import Samples
 from opcost.running.request import Request
-from opcost.stages.predict import TrainingData, Whole, training_data
+from opcost.stages.predict import training_data
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.storage.configs import ModelFolders
 
@@ -42,11 +47,42 @@ OTHERS, ALL = "others", "all"
 TIMED_CALLS = 10_000
 
 
+@dataclass(frozen=True)
+class Whole:
+    """A measured whole model: its calls among the samples, its costs in s and J, and the corrections of its sum."""
+
+    name: str
+    calls: ModelCalls
+    time_s: float
+    energy_j: float | None
+    correction_s: float = 0.0
+    correction_j: float | None = 0.0
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Samples with the call that each is of, and the measured wholes that consist of them."""
+
+    samples: Samples
+    calls: Sequence[tuple[OperatorCount, InputData]]
+    wholes: Sequence[Whole]
+
+
 def committed_samples() -> TrainingData:
     """Return the committed samples under the conditions that most of them have, and the whole models of them."""
     request = Request((), ModelFolders(ROOT / "measurements"), committed(ROOT))
     data = read_ranking_data(request, request.configs(), ())
-    return training_data(data, usual_conditions(data.operator_rows))
+    conditions = usual_conditions(data.operator_rows)
+    found, results = training_data(data, conditions), {one.name: one for one in data.results(conditions)}
+    return TrainingData(found.samples, found.calls, [_whole(results[name], own) for name, own in found.wholes.items()])
+
+
+def _whole(result: ModelResult, calls: ModelCalls) -> Whole:
+    (corrected_s, corrected_j), cost = result.corrected, result.cost
+    correction_s = corrected_s.value - cost.time_s.value
+    correction_j = None if corrected_j is None or cost.energy_j is None else corrected_j.value - cost.energy_j.value
+    time_s, energy_j = result.full.measurement.time_s, value_of(result.full_energy_j)
+    return Whole(result.name, calls, time_s, energy_j, correction_s, correction_j)
 
 
 def shape_folds(data: TrainingData) -> list[Fold]:
@@ -67,7 +103,7 @@ def part_of(data: TrainingData, places: Sequence[int] | IntArray) -> TrainingDat
         kept = [(new[place], calls) for place, calls in _calls(whole) if place in new]
         if kept:
             calls = ModelCalls(whole.calls.family, *(tuple(column) for column in zip(*kept, strict=True)))
-            wholes.append(Whole(whole.name, calls, whole.time_s, whole.energy_j, 0.0, 0.0))
+            wholes.append(Whole(whole.name, calls, whole.time_s, whole.energy_j))
     columns = {name: value for name, value in vars(data.samples).items() if name != "boards"}
     chosen = {
         name: tuple(one[int(place)] for place in places) if isinstance(one, tuple) else one[[*places]]

@@ -262,7 +262,7 @@ def test_nearly_all_operators_of_torch_are_counted_and_rebuilt(benchmark):
 @pytest.fixture
 def synthetic(benchmark):
     """Return samples of Linears of two families and one of both, with a whole of each family."""
-    data, samples = benchmark("opcost.stages.predict"), benchmark("opcost.prediction.samples")
+    data, samples = benchmark("prediction"), benchmark("opcost.prediction.samples")
     calls = []
     for rows in range(1, 31):
         spec = TensorSpec((100 * rows, 64), "float32")
@@ -285,7 +285,7 @@ def synthetic(benchmark):
         places = tuple(place for place, own in enumerate(families) if family in own)
         model = benchmark("opcost.prediction.learned_costs").ModelCalls(family, places, (2,) * len(places))
         costs = (2 * held.times_s[list(places)].sum(), 2 * held.energies_j[list(places)].sum())
-        wholes.append(data.Whole(f"{family}_32x3", model, *costs, 0.0, 0.0))
+        wholes.append(data.Whole(f"{family}_32x3", model, *costs))
     return data.TrainingData(held, calls, wholes)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from typing import Any
 from opcost.comparing.corrections import corrections_under
 from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, run_under
-from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, Differences, SumErrors, sum_errors
+from opcost.comparing.ranking import Differences, SumErrors, sum_errors
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
@@ -41,7 +41,7 @@ from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, RunRequest
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.make_configs import config_of
-from opcost.stages.ranking_data import RankingData, read_ranking_data
+from opcost.stages.ranking_data import RankingData, named_as, read_ranking_data
 from opcost.stages.wanted_model import WantedModel, known_config, pickled
 from opcost.storage.configs import GRID_NAME, ModelConfig, model_tuple
 from opcost.storage.database import Database
@@ -262,9 +262,7 @@ def predicted_models(
         learned = known[conditions]
         if learned is not None and model.counts is not None:
             run = run_under(model.counts, data.evidence, conditions, learned)
-            config = model.config
-            named = replace(run.result, name=config.name, input_size=config.shape, units=config.units)
-            found.append(replace(run, result=named))
+            found.append(replace(run, result=replace(run.result, **named_as(model.config))))
         if len(found) == MOST_PREDICTED:
             break
     return tuple(found)
@@ -382,11 +380,10 @@ def _train(request: Request, conditions: Conditions, progress: Progress) -> Know
 
     with reported(progress, 1, [TRAINING_S]):
         progress.begin("training")
-        models = [whole.calls for whole in known.wholes]
         multiprocessors = OF_PRODUCTS.get(conditions.device_product, USUAL)
         if conditions.device_type == "cpu":
             multiprocessors = conditions.cpu_threads or 1
-        learned = learned_from(known.samples, models, multiprocessors)
+        learned = learned_from(known.samples, list(known.wholes.values()), multiprocessors)
         progress.finish(f"learned from {len(known.samples)} measured operators")
     return Knowledge(learned, known.sum_errors)
 
@@ -433,29 +430,17 @@ def _lines(table: CsvTable[Any]) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A measured whole model: its calls among the samples, its costs in s and J, and the corrections of its sum."""
-
-    name: str
-    calls: ModelCalls
-    time_s: float
-    energy_j: float | None
-    correction_s: float
-    correction_j: float | None
-
-
-@dataclass(frozen=True)
 class TrainingData:
-    """Samples with the call that each is of, the measured wholes that consist of them, and the errors of sums."""
+    """Samples with the call that each is of, the calls of measured wholes by name, and the errors of sums."""
 
     samples: Samples
     calls: Sequence[tuple[OperatorCount, InputData]]
-    wholes: Sequence[Whole]
-    sum_errors: Mapping[bool, SumErrors] = field(default_factory=lambda: ASSUMED_SUM_ERRORS)
+    wholes: Mapping[str, ModelCalls]
+    sum_errors: Mapping[bool, SumErrors]
 
 
 def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
-    """Return what there is to learn from under some conditions, with the wholes of these models."""
+    """Return what there is to learn from under some conditions. Sound wholes whose calls are all samples have them."""
     models = {model.config.name: model.counts for model in data.models if model.counts is not None}
     families: dict[str, set[str]] = {}
     for counts in models.values():
@@ -464,37 +449,19 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
     cases = cases_of(data.operator_rows, data.operator_counts, conditions)
     frozen = {key: frozenset(names) for key, names in families.items()}
     of_case = {case_key(key): place for place, key in enumerate(cases)}
-    results = data.results(conditions)
-    wholes = (
-        _whole(one, family_of(models[one.name].model), of_case)
-        for one in results
-        if one.is_complete and not one.is_whole_flagged
-    )
+    results, wholes = data.results(conditions), {}
+    for one in results:
+        parts = one.cost.parts
+        is_sound = one.whole is not None and one.is_complete and not one.is_whole_flagged
+        if is_sound and all(part.case.key in of_case for part in parts):
+            places = tuple(of_case[part.case.key] for part in parts)
+            family = family_of(models[one.name].model)
+            wholes[one.name] = ModelCalls(family, places, tuple(part.occurrences for part in parts))
     return TrainingData(
         samples=samples_of(cases, data.operator_counts, frozen),
         calls=[
             (data.operator_counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases.items()
         ],
-        wholes=[whole for whole in wholes if whole is not None],
+        wholes=wholes,
         sum_errors=sum_errors(results),
-    )
-
-
-def _whole(result: ModelResult, family: str, of_case: Mapping[str, int]) -> Whole | None:
-    """Return a measured whole, None if it has none, or if its sum has other calls than samples."""
-    cost, whole, (corrected_s, corrected_j) = result.cost, result.whole, result.corrected
-    if whole is None or cost.time_s is None or corrected_s is None:
-        return None
-    if any(part.case.key not in of_case for part in cost.parts):
-        return None
-    energy_j = cost.basis.energy_of(whole)
-    return Whole(
-        name=result.name,
-        calls=ModelCalls(
-            family, tuple(of_case[part.case.key] for part in cost.parts), tuple(part.occurrences for part in cost.parts)
-        ),
-        time_s=whole.measurement.time_s,
-        energy_j=None if energy_j is None else energy_j.value,
-        correction_s=corrected_s.value - cost.time_s.value,
-        correction_j=None if corrected_j is None or cost.energy_j is None else corrected_j.value - cost.energy_j.value,
     )
