@@ -22,10 +22,10 @@ from opcost.comparing.model_result import ModelResult
 from opcost.comparing.predicted_run import NORMAL_FACTOR
 from opcost.estimates import value_of
 from opcost.learners import Fold, folds_of, learned_from
-from opcost.operators.counts import OperatorCount
-from opcost.operators.values import InputData
+from opcost.operators.counts import OperatorCount, tuple_key
+from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, IntArray, LearnedCosts, ModelCalls
-from opcost.prediction.samples import Samples
+from opcost.prediction.samples import Samples, cases_of
 from opcost.running.request import Request
 from opcost.stages.predict import training_data
 from opcost.stages.ranking_data import read_ranking_data
@@ -74,7 +74,10 @@ def committed_samples() -> TrainingData:
     data = read_ranking_data(request, request.configs(), ())
     conditions = usual_conditions(data.operator_rows)
     found, results = training_data(data, conditions), {one.name: one for one in data.results(conditions)}
-    return TrainingData(found.samples, found.calls, [_whole(results[name], own) for name, own in found.wholes.items()])
+    counts = data.operator_counts
+    cases = cases_of(data.operator_rows, counts, conditions).items()
+    calls = [(counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases]
+    return TrainingData(found.samples, calls, [_whole(results[name], own) for name, own in found.wholes.items()])
 
 
 def _whole(result: ModelResult, calls: ModelCalls) -> Whole:

@@ -130,7 +130,7 @@ def test_predictions_learn_from_measured_tuples_of_a_list(campaign: GridCampaign
         read_ranking_data(request, request.folders.sound_configs(), (), under=SIMULATED_CONDITIONS),
         SIMULATED_CONDITIONS,
     )
-    assert [count.flop for count, _ in data.calls] == [2 * 2 * 8 * 8 * 9 * side**2 for side in (8, 16)]
+    assert list(data.samples.raw[:, 0]) == [2 * 2 * 8 * 8 * 9 * side**2 for side in (8, 16)]
     assert data.samples.times_s == pytest.approx([0.001, 0.002], rel=0.01)
     assert not any(data.samples.families)
     assert not data.wholes

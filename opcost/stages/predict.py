@@ -23,16 +23,13 @@ from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.counts import (
     EVERYTHING,
-    OperatorCount,
     OperatorCounts,
     case_key,
     conditions_key,
     of_operators,
     select,
-    tuple_key,
 )
 from opcost.operators.model_inputs import Units
-from opcost.operators.values import InputData, parse_input_data
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
@@ -431,10 +428,9 @@ def _lines(table: CsvTable[Any]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Samples with the call that each is of, the calls of measured wholes by name, and the errors of sums."""
+    """Samples, the calls among them of measured wholes by name, and the errors of sums."""
 
     samples: Samples
-    calls: Sequence[tuple[OperatorCount, InputData]]
     wholes: Mapping[str, ModelCalls]
     sum_errors: Mapping[bool, SumErrors]
 
@@ -457,11 +453,4 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
             places = tuple(of_case[part.case.key] for part in parts)
             family = family_of(models[one.name].model)
             wholes[one.name] = ModelCalls(family, places, tuple(part.occurrences for part in parts))
-    return TrainingData(
-        samples=samples_of(cases, data.operator_counts, frozen),
-        calls=[
-            (data.operator_counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases.items()
-        ],
-        wholes=wholes,
-        sum_errors=sum_errors(results),
-    )
+    return TrainingData(samples_of(cases, data.operator_counts, frozen), wholes, sum_errors(results))
