@@ -78,7 +78,7 @@ class PredictedCalls:
         return self.time_s * self.time_deviation
 
 
-class WidthReason(Enum):
+class WidthReason(str, Enum):
     """A reason why an interval is wide."""
 
     OUTSIDE = "outside"

@@ -482,10 +482,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
         "outside_time_ratio": run.outside_time_ratio,
         "is_corrected": run.result.corrections is not None,
         "is_above_power_limit": run.is_above_limit,
-        "widened": [
-            {"reason": one.reason.value, "time_ratio": one.time_ratio, "operators": list(one.operators)}
-            for one in run.widened
-        ],
+        "widened": run.widened,
         "samples": found.samples,
         "memory": {"least_bytes": memory.least_bytes, **asdict(memory), "is_too_much": memory.is_too_much},
         "measured_whole": None
