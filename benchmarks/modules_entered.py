@@ -27,7 +27,8 @@ from opcost.measuring.setting import Setting
 from opcost.operators.counts import EVERYTHING, Case, of_operators, select
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.running.bench import measured_rows, open_local_bench
+from opcost.running.bench import measured_rows
+from opcost.running.planned_bench import open_local_bench
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.predict import trained

@@ -39,10 +39,11 @@ from opcost.power.ports import DeviceFacts
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.running.apparatus import Apparatus, open_apparatus
 from opcost.running.bench import open_child_bench
+from opcost.running.engine import LocalExecutor
 from opcost.running.qualification import qualified
 from opcost.running.request import RunRequest
 from opcost.stages import measure_operators
-from opcost.stages.cache_chains import ChainBench
+from opcost.stages.cache_chains import ChainJob, measure_chains
 from opcost.stages.verify import compare_kernels
 from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
@@ -582,7 +583,8 @@ def test_tuples_alone_run_the_kernels_of_their_model(tmp_path: Path) -> None:
 
 def test_small_operators_take_longer_in_chains_of_others(apparatus: Apparatus, tmp_path: Path) -> None:
     table = Database(tmp_path).calls_in_chains
-    found = ChainBench(apparatus).measure(chains_of(8), table, progress_on_stderr())
+    job = ChainJob(apparatus, chains_of(8), table)
+    found = measure_chains(LocalExecutor(apparatus), {"": job}, progress_on_stderr())
     elementwise, norm, depthwise, matrix, filters = found
     assert 0 < elementwise.time_s < norm.time_s < filters.time_s < 3e-6
     assert elementwise.time_s < depthwise.time_s < filters.time_s
@@ -598,7 +600,8 @@ def test_behind_a_stream_that_fits_into_caches_small_operators_take_hardly_longe
     # An H100 and an H200 have a cache of 50 MB.
     shortest, _, longest = SHORTER_STREAMS
     chains = [chain for stream in (shortest, longest) for chain in chains_of(8, BLOCKS, stream)]
-    found = ChainBench(apparatus).measure(chains, Database(tmp_path).calls_in_chains, progress_on_stderr())
+    job = ChainJob(apparatus, chains, Database(tmp_path).calls_in_chains)
+    found = measure_chains(LocalExecutor(apparatus), {"": job}, progress_on_stderr())
     near, far = found[: len(KINDS)], found[len(KINDS) :]
     for one, other in zip(near, far, strict=True):
         if one.kind != ELEMENTWISE:

@@ -19,7 +19,8 @@ from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_configs, print_files
-from opcost.running.bench import bench_opener, open_child_bench
+from opcost.running.bench import open_child_bench
+from opcost.running.planned_bench import bench_opener
 from opcost.running.request import Request, RunRequest
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.show import rankings_of

@@ -1,39 +1,34 @@
-"""The port through which a campaign measures, the bench in a child process, and those of plans.
+"""The port through which a campaign measures, and the bench in a child process.
 
 An operator that crashes the child process loses only its own measurement.
 """
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.conditions import Circumstances, Conditions, measurement_key, usual_execution
+from opcost.measuring.conditions import Circumstances, Conditions, measurement_key
 from opcost.measuring.instruments import NOTHING, Finding, Observer
-from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.qualification import STEADY_LOAD
+from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import MeasuredCases, MeasurementRow, StepTimes
-from opcost.measuring.setting import DEVICES, Setting, is_part_of
+from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import KernelUse, Repetition
-from opcost.operators.counts import Case, case_columns, conditions_key
-from opcost.running.expected_times import RowTally
-from opcost.running.request import RunRequest
+from opcost.operators.counts import Case, case_columns
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
-from opcost.version import __version__
 
 if TYPE_CHECKING:
     # They import torch, which the parent of a measuring process need not wait for.
-    from opcost.running.apparatus import HeldWorkload, ReadyModels
+    from opcost.running.apparatus import HeldWorkload
 
 
 class Bench(Protocol):
@@ -82,6 +77,10 @@ class HoldingBench(Bench, Protocol):
         """
 
 
+class LostProcessError(CannotMeasureError):
+    """The process that measured was killed from outside, as far as its status tells."""
+
+
 OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
 """Makes a device ready. Arguments: its name (None for a GPU if there is one), the database, whether to log power."""
 
@@ -110,6 +109,11 @@ class SpentTime:
             name = step.replace(" ", "_")
             spent_s = time_s - self._steps_before_s.get(step, 0.0)
             self.steps_s[name] = self.steps_s.get(name, 0.0) + spent_s
+
+
+def device_uuid(bench: Bench) -> str | None:
+    """Return the UUID of a bench's board, which no protocol changes; None on a CPU."""
+    return bench.circumstances(MeasurementProtocol(0.0, FULL_LOOP_S)).device_uuid
 
 
 def new_log_name(key: str) -> str:
@@ -270,7 +274,8 @@ class ChildBench:
                 ) from fault
             logging.getLogger(__name__).warning("the measuring process ended (%s); starting it again", fault)
             self.start()
-            raise CannotMeasureError(f"it ended the measuring process: {fault}") from fault
+            kind = LostProcessError if fault.is_killed else CannotMeasureError
+            raise kind(f"it ended the measuring process: {fault}") from fault
         self._faults = 0
         return found
 
@@ -345,128 +350,3 @@ class Heartbeat(Observer):
         if step != last_step or now_s - last_s >= INTERVAL_S:
             self._last = step, now_s
             self._report_step(step)
-
-
-PARSED = 100
-"""The rows of each set of conditions that are parsed: they show its product, and whether it has a meter."""
-
-
-@dataclass(frozen=True)
-class PlannedBench:
-    """Implements ``Bench`` for a product, on a board that no row is of; it cannot measure.
-
-    ``rows`` are some of the product, or of another one that stands in for it, at least one under each set of its
-    conditions. ``numbers`` are those of all rows by the key of their conditions.
-    """
-
-    device: str
-    rows: Sequence[MeasurementRow]
-    numbers: Mapping[str, int]
-    is_stand_in: bool
-    is_gpu: bool
-    has_meter: bool
-    drift_case: Case | None
-    step_times_s: Mapping[str, float] = field(default_factory=dict)
-
-    def conditions(self, setting: Setting) -> Conditions:
-        """Return the conditions with the most rows in a setting, the newest of several.
-
-        If no row is in this setting, they are those of another setting with this one's precision, execution and cache.
-        """
-        execution = setting.execution or usual_execution(self.rows[0].conditions.device_type)
-        wanted = setting.precision, execution, setting.cache
-        newest = {
-            row.conditions: (self.numbers[conditions_key(row.key)], row.measurement.ended_at) for row in self.rows
-        }
-        found = max(newest, key=lambda one: ((one.precision, one.execution, one.cache) == wanted, newest[one]))
-        conditions = replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
-        return replace(conditions, device_product=self.device)
-
-    def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        return Circumstances(
-            device_uuid=None,
-            host_cpu="",
-            python_version="",
-            opcost_version=__version__,
-            torchvision_version=None,
-            warm_up_s=protocol.warm_up_s,
-            loop_s=protocol.loop_s if protocol.relative_error is None else None,
-            relative_error=protocol.relative_error,
-        )
-
-    def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
-        raise AssertionError(f"{self.device}: a plan measures nothing")
-
-
-@dataclass(frozen=True)
-class AssumedVersions:
-    """The software that a plan assumes on a device that is not here.
-
-    With other versions everything is measured, and all cache corrections, which take ``cache_corrections_s``.
-    """
-
-    torch_version: str
-    driver_version: str | None
-    cache_corrections_s: float
-
-
-def assumed_versions(bench: Bench, setting: Setting, cache_corrections_s: float = 0.0) -> AssumedVersions | None:
-    """Return the versions that a plan assumes; None on a device that is here, and for a product without rows."""
-    if not isinstance(bench, PlannedBench) or bench.is_stand_in:
-        return None
-    conditions = bench.conditions(setting)
-    return AssumedVersions(conditions.torch_version, conditions.driver_version, cache_corrections_s)
-
-
-@contextmanager
-def open_planned_bench(device: str | None, database: Database, with_meter: bool) -> Iterator[PlannedBench]:
-    """Yield a bench of the product that a name means; if it has no rows, the most similar one stands in.
-
-    Raises UserError: the database has no rows, or the name is a part of several products' names.
-    """
-    name = str(device)
-    operators, wholes = RowTally(PARSED), RowTally(PARSED)
-    rows = [*database.operator_measurements.rows(operators), *database.full_model_measurements.rows(wholes)]
-    numbers = operators.numbers + wholes.numbers
-    of_gpus = {row.conditions.device_product: row.conditions.device_type == "cuda" for row in rows}
-    meant = sorted(product for product in of_gpus if is_part_of(name, product))
-    exact = [product for product in meant if product.casefold() == name.casefold()]
-    if len(meant) > 1 and not exact:
-        raise UserError(f"--device {name}: a part of several names ({', '.join(meant)}); name one of them")
-    product = next(iter([*exact, *meant]), "")
-    is_stand_in = not product
-    if is_stand_in:
-        if not rows:
-            raise UserError(f"--device {name}: no row of it, nor of another device to plan with; use {DEVICES}")
-        products = sorted(one for one in of_gpus if of_gpus[one]) or sorted(of_gpus)
-        product = max(products, key=lambda one: difflib.SequenceMatcher(None, one.casefold(), name.casefold()).ratio())
-        text = "no rows of %s: times are expected from rows of %s, and everything is to be measured"
-        logging.getLogger(__name__).warning(text, name, product)
-    own = [row for row in rows if row.conditions.device_product == product]
-    is_gpu = own[0].conditions.device_type == "cuda"
-    has_meter = any(row.measurement.energy_j is not None for row in own)
-    drift_case = STEADY_LOAD if is_gpu else None
-    yield PlannedBench(name if is_stand_in else product, own, numbers, is_stand_in, is_gpu, has_meter, drift_case)
-
-
-def bench_opener(request: RunRequest) -> OpenBench:
-    """Return how a request's device is opened. Raises UserError: only a dry run takes a product's name."""
-    if not request.is_product:
-        return open_local_bench if request.dry_run else open_child_bench
-    if not request.dry_run:
-        raise UserError(
-            f"--device {request.device}: not a device; use {DEVICES} (the name of a product needs --dry-run)"
-        )
-    return open_planned_bench
-
-
-@contextmanager
-def open_local_bench(
-    device: str | None, database: Database, with_meter: bool, ready: ReadyModels | None = None
-) -> Iterator[Bench]:
-    """Open a device in this process: to measure nothing, or ``ready`` models, which are objects of this process."""
-    from opcost.running.apparatus import open_apparatus
-    from opcost.running.qualification import qualified
-
-    with qualified(partial(open_apparatus, ready=ready or {}), device, database, with_meter) as apparatus:
-        yield apparatus

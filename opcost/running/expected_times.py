@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opcost.errors import CannotMeasureError, UserError
@@ -45,11 +45,11 @@ def starting_s(is_gpu: bool) -> float:
 
 
 def opening_parts_s(
-    database: Database, is_gpu: bool, device_uuid: str | None, has_meter: bool = True
+    database: Database, is_gpu: bool, boards: Collection[str | None], has_meter: bool = True
 ) -> dict[str, float]:
-    """Return the expected times to start the process and, on a board where this is due, to qualify its meters in s."""
-    boards = {row.device_uuid for row in database.meter_qualifications.rows()}
-    is_due = is_gpu and has_meter and device_uuid not in boards
+    """Return the expected times to start processes and, if a board (its UUID) needs it, to qualify meters in s."""
+    known = {row.device_uuid for row in database.meter_qualifications.rows()}
+    is_due = is_gpu and has_meter and not known.issuperset(boards)
     return {"start": starting_s(is_gpu), **({"qualification": QUALIFICATION_S} if is_due else {})}
 
 

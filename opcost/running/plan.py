@@ -1,23 +1,27 @@
 """The plans of a campaign and of a sweep: cases or repetitions that the database is missing, as plain data, and why.
 
-A plan knows neither a device nor a file: it can be passed to another process or machine.
+A plan knows neither a device nor a file, and each of its items says what to ask a bench: it can be passed to another
+process or machine.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from opcost.measuring.conditions import Conditions, LookupKey, lookup_key, measurement_key
+from opcost.measuring.conditions import WARM, Conditions, LookupKey, lookup_key, measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import SweepRepetitionRow
 from opcost.operators.counts import Case, case_key
+from opcost.operators.texts import short_form, short_inputs
+from opcost.operators.values import NORMAL_DATA
 from opcost.prediction.durations import Size
+from opcost.running.bench import Bench, measured_rows
 from opcost.summing.summation import best_rows
 
 
@@ -97,23 +101,43 @@ as long as several repetitions."""
 
 @dataclass(frozen=True)
 class Work:
-    """The cases of the model ``name``, each once, and the known sizes of their operators by key."""
+    """The cases of the model ``name``, each once, the known sizes of their operators by key, and a board for them."""
 
     name: str
     setting: Setting
     cases: tuple[Case, ...]
     sizes: Mapping[str, Size] = field(default_factory=dict)
+    board: str | None = None
 
 
 @dataclass(frozen=True)
 class PlanItem:
-    """One case that is to be measured. ``has_failed`` says that it may have ended an earlier campaign."""
+    """One case that is to be measured for a model. ``has_failed`` says that it may have ended an earlier campaign.
 
+    ``board`` is that of rows that it is compared with, None for any.
+    """
+
+    model: str
     case: Case
     setting: Setting
+    protocol: MeasurementProtocol
     key: str
     reason: Reason
     has_failed: bool = False
+    board: str | None = None
+
+    @property
+    def names(self) -> tuple[str]:
+        """The name for people. A whole has that of its config: the tuples of users' models have no names."""
+        operator, data = self.case.operator, self.case.input_data
+        if operator.is_model:
+            return (self.model,)
+        values = "" if data == NORMAL_DATA else f" ({data})"
+        cache = "" if self.setting.cache == WARM else f", {self.setting.cache} cache"
+        return (" on ".join(filter(None, (short_form(operator), short_inputs(operator)))) + values + cache,)
+
+    def run(self, bench: Bench) -> Iterator[list[MeasurementRow]]:
+        yield measured_rows(bench, self.case, self.setting, self.protocol)
 
     @property
     def turn(self) -> tuple[bool, bool]:
@@ -189,7 +213,8 @@ def make_plan(
             key, setting = chosen[case]
             reason = known.reason(key)
             if reason is not None and key not in planned_keys:
-                items.append(PlanItem(case, setting, key, reason, key in failed_keys))
+                failed = key in failed_keys
+                items.append(PlanItem(work.name, case, setting, protocol, key, reason, failed, work.board))
         planned_keys |= {item.key for item in items}
         planned.append(PlannedWork(work.name, tuple(key for key, _ in chosen.values()), tuple(items)))
     return Plan(protocol, tuple(planned))

@@ -50,7 +50,11 @@ CLOSING_DEADLINE_S = 10.0
 
 
 class ChildFaultError(Exception):
-    """The child ended during a question. The message is the reason."""
+    """The child ended during a question. The message is the reason; ``is_killed`` if a signal of others ended it."""
+
+    def __init__(self, reason: str, is_killed: bool = False) -> None:
+        super().__init__(reason)
+        self.is_killed = is_killed
 
 
 class ChildProcess:
@@ -148,11 +152,12 @@ class ChildProcess:
         if self._process is not None:
             self._process.join(CLOSING_DEADLINE_S)
         code = None if self._process is None else self._process.exitcode
+        is_killed = reason is None and code in (-signal.SIGKILL, -signal.SIGTERM)
         self._end(at_once=True)
         if reason is None:
             is_signal = code is not None and code < 0
             reason = f"ended by {signal.Signals(-code).name}" if is_signal and code else f"ended with status {code}"
-        return ChildFaultError(reason)
+        return ChildFaultError(reason, is_killed)
 
     def _end(self, at_once: bool) -> None:
         process, connection = self._process, self._connection

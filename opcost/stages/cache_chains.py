@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
+from types import MappingProxyType
 
 from opcost.comparing.corrections import (
     chain_dtype,
@@ -18,7 +19,7 @@ from opcost.comparing.corrections import (
     refusal,
     refused_row,
 )
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import UserError
 from opcost.measuring.conditions import GRAPH, Conditions
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
 from opcost.measuring.record import ChainRow, MeasurementRow
@@ -28,7 +29,9 @@ from opcost.operators.counts import Case
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.progress import Progress
-from opcost.running.bench import Bench, SpentTime, measured_rows
+from opcost.running.bench import Bench, measured_rows
+from opcost.running.campaign import costs_of
+from opcost.running.engine import Ended, Executor, Job, Worker, carry_out, executor_of
 from opcost.running.expected_times import rows_if_few
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
@@ -110,106 +113,155 @@ def _times(missing: Sequence[Chain], database: Database, conditions: Conditions,
 
 
 def measure_missing_chains(
-    bench: Bench, database: Database, progress: Progress, setting: Setting = USUAL, before: Before = Before()
+    bench: Bench | Executor,
+    database: Database,
+    progress: Progress,
+    setting: Setting = USUAL,
+    before: Mapping[str, Before] = MappingProxyType({}),
 ) -> None:
-    """Measure the cache corrections that the database does not have for this card and software, within ``BUDGET_S``.
+    """Measure the cache corrections that the database does not have for each card and its software, in ``BUDGET_S``.
 
     After a first look at a card, only a message says that the next run measures them. A failure is logged, and the next
-    run tries again: the rows of operators are written already. The other arguments are those of ``chain_times``.
+    run tries again: the rows of operators are written already. ``before`` is that of each kind of device; the other
+    arguments are those of ``chain_times``.
     """
-    log, table = logging.getLogger(__name__), database.calls_in_chains
+    log, executor, wanted = logging.getLogger(__name__), executor_of(bench), 0
+    jobs: dict[str, ChainJob] = {}
     try:
-        missing = _missing(bench, database, setting)
-        if not missing:
-            return
-        times = _times(missing, database, bench.conditions(setting), before)
-        if not times.now_s:
-            text = (
-                "cache corrections of this card are not measured yet: the same command again measures them in about %s"
-            )
-            log.warning(text, duration(min(times.later_s, BUDGET_S)))
-            return
-        log.warning("measuring cache corrections (once per card): about %s", duration(times.now_s))
-        one_s = (times.now_s + times.later_s) / sum(_new_parts(missing))
-        found = ChainBench(bench, setting).measure(missing, table, progress, one_s, BUDGET_S)
-        if len(found) < len(missing):
+        for kind, one in executor.kinds.items():
+            missing = _missing(one, database, setting)
+            if not missing:
+                continue
+            times = _times(missing, database, one.conditions(setting), before.get(kind, Before()))
+            if not times.now_s:
+                text = (
+                    "cache corrections of this card are not measured yet: the same command again measures them in "
+                    "about %s"
+                )
+                log.warning(text, duration(min(times.later_s, BUDGET_S)))
+                continue
+            log.warning("measuring cache corrections (once per card): about %s", duration(times.now_s))
+            one_s = (times.now_s + times.later_s) / sum(_new_parts(missing))
+            jobs[kind] = ChainJob(one, missing, database.calls_in_chains, setting, one_s)
+            wanted += len(missing)
+        found = measure_chains(executor, jobs, progress)
+        if len(found) < wanted:
             text = "cache corrections: %d of %d are measured; the next run measures the others"
-            log.warning(text, len(found), len(missing))
+            log.warning(text, len(found), wanted)
     except UserError as error:
         log.warning("no cache corrections: %s", error)
 
 
-class ChainBench:
-    """Measures chains on a bench, each of their operators once, and logs the time that each step takes."""
+def measure_chains(executor: Executor, jobs: Mapping[str, ChainJob], progress: Progress) -> list[ChainRow]:
+    """Measure the chains of jobs, by the kind of device, log the time of each step, and return the rows."""
+    if not jobs:
+        return []
+    try:
+        for _ in carry_out(executor, jobs, progress):
+            pass
+    finally:
+        for job in jobs.values():
+            job.log_times()
+    return [row for job in jobs.values() for row in job.found]
 
-    def __init__(self, bench: Bench, setting: Setting = USUAL) -> None:
-        self._bench, self._setting, self._protocol = bench, setting, _protocol()
-        self._known: dict[OperatorTuple, MeasurementRow | str] = {}
-        self._spent = SpentTime(bench)
 
-    def measure(
+@dataclass(frozen=True)
+class ChainPart:
+    """An operator of a chain; the chain's name is for people."""
+
+    chain: str
+    operator: OperatorTuple
+    setting: Setting
+    board: str | None = None
+
+    @property
+    def names(self) -> tuple[str]:
+        return (f"cache correction: {self.chain}",)
+
+    def run(self, bench: Bench) -> Iterator[MeasurementRow]:
+        row, *_ = measured_rows(bench, Case(self.operator), self.setting, _protocol())
+        yield row
+
+
+class ChainJob(Job):
+    """Measures different chains in their order, each operator once, and appends a row of each to a table.
+
+    A chain that cannot be measured gets a row with the reason. ``one_s`` is the expected time of one measurement in s,
+    0 if unknown. All end within about ``BUDGET_S``, since others are left out; the first chain is always measured.
+    """
+
+    unit_items = 1
+    is_bound = True
+
+    def __init__(
         self,
+        bench: Bench,
         chains: Sequence[Chain],
         table: CsvTable[ChainRow],
-        progress: Progress,
+        setting: Setting = USUAL,
         one_s: float = 0.0,
-        budget_s: float = math.inf,
-    ) -> list[ChainRow]:
-        """Measure different chains in this order; append each row at once to a table, and return them.
+    ) -> None:
+        self.found: list[ChainRow] = []
+        self.number = sum(_new_parts(chains))
+        self.expected_s = [one_s] * self.number if one_s else ()
+        self._bench, self._chains, self._table, self._setting = bench, chains, table, setting
+        self._taken_s = 0.0
+        self._steps_s: defaultdict[str, float] = defaultdict(float)
+        self._known: dict[OperatorTuple, MeasurementRow | str] = {}
 
-        A chain that cannot be measured gets a row with the reason. ``one_s`` is the expected time of one measurement in
-        s, 0 if unknown. All end within ``budget_s``, since others are left out; the first chain is always measured.
-        """
-        new_parts = _new_parts(chains)
-        progress.start(len(chains), [one_s * parts for parts in new_parts] if one_s else ())
-        found: list[ChainRow] = []
-        try:
-            for chain, parts in zip(chains, new_parts, strict=True):
-                if found and self._spent.total_s * (1 + parts / len(self._known)) > budget_s:
-                    break
-                found.append(self._measured(chain, progress))
-                table.append(found[-1])
-        finally:
-            progress.end()
-            spent = [f", {name.replace('_', ' ')} {time_s:.1f} s" for name, time_s in self._spent.steps_s.items()]
-            text = "cache corrections: %d measurements in %.1f s%s"
-            logging.getLogger(__name__).info(text, len(self._known), self._spent.total_s, "".join(spent))
-        return found
+    def groups(self) -> Iterator[tuple[ChainPart]]:
+        for chain, parts in zip(self._chains, _new_parts(self._chains), strict=True):
+            if self.found and self._taken_s * (1 + parts / len(self._known)) > BUDGET_S:
+                return
+            stream = f" behind {1e-6 * chain.stream_bytes:.0f} MB" if chain.stream_bytes < STREAM_BYTES else ""
+            dtype = f"{chain.dtype} " if chain.dtype != FLOAT32 else ""
+            name = f"{dtype}{chain.kind}, {1e-6 * chain.memory_bytes:.1f} MB{stream}"
+            for operator in chain.parts:
+                if operator not in self._known and not self._is_refused(chain):
+                    yield (ChainPart(name, operator, self._setting),)
+            self._complete(chain)
 
-    def _measured(self, chain: Chain, progress: Progress) -> ChainRow:
-        stream = f" behind {1e-6 * chain.stream_bytes:.0f} MB" if chain.stream_bytes < STREAM_BYTES else ""
-        dtype = f"{chain.dtype} " if chain.dtype != FLOAT32 else ""
-        progress.begin(f"cache correction: {dtype}{chain.kind}, {1e-6 * chain.memory_bytes:.1f} MB{stream}")
-        rows: dict[OperatorTuple, MeasurementRow] = {}
-        for operator in chain.parts:
-            if operator not in self._known:
-                with self._spent:
-                    self._known[operator] = self._row(operator)
-            row = self._known[operator]
-            if isinstance(row, str):
-                progress.fail(row)
-                now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-                return refused_row(chain, row, self._bench.conditions(self._setting), now)
-            rows[operator] = row
-        whole, own = rows[chain.behind_a_stream], [rows[operator] for operator in chain.own]
-        found = chain_row(chain, whole, excess_of_call(whole, rows[chain.subtracted], own, chain.blocks))
-        energy = "no energy" if found.energy_j is None else f"{1e3 * found.energy_j:+.3f} mJ"
-        progress.finish("" if found.time_s is None else f"{1e6 * found.time_s:+.2f} µs  {energy}")
-        return found
+    def _is_refused(self, chain: Chain) -> bool:
+        return any(isinstance(self._known.get(operator), str) for operator in chain.parts)
 
-    def _row(self, operator: OperatorTuple) -> MeasurementRow | str:
-        """Return the row of an operator, or why it is refused."""
-        try:
-            row, *_ = measured_rows(self._bench, Case(operator), self._setting, self._protocol)
-        except CannotMeasureError as error:
-            return f"{operator.operator}: {error}"
-        measured = row.measurement
+    def keep(self, worker: Worker, item: ChainPart, content: MeasurementRow) -> str:
+        measured, operator = content.measurement, item.operator
         pairs = (measured.time_s, measured.time_standard_error_s), (measured.energy_j, measured.energy_standard_error_j)
         errors = (percent(error / value if value and error is not None else None, digits=2) for value, error in pairs)
         text = "%s: %.2f µs, a loop of %.2f s, error of the time %s and of the energy %s"
         figures = 1e6 * measured.time_s, measured.loop_time_s
         logging.getLogger(__name__).info(text, operator.short_name, *figures, *errors)
-        return refusal(row) or row
+        self._known[operator] = refusal(content) or content
+        return costs_of(measured)
+
+    def fail(self, item: ChainPart, reason: str) -> None:
+        self._known[item.operator] = f"{item.operator.operator}: {reason}"
+
+    def ended(self, item: ChainPart, event: Ended) -> None:
+        self._taken_s += event.taken_s
+        for step, time_s in event.steps_s.items():
+            self._steps_s[step] += time_s
+
+    def log_times(self) -> None:
+        spent = [f", {name.replace('_', ' ')} {time_s:.1f} s" for name, time_s in self._steps_s.items()]
+        text = "cache corrections: %d measurements in %.1f s%s"
+        logging.getLogger(__name__).info(text, len(self._known), self._taken_s, "".join(spent))
+
+    def _complete(self, chain: Chain) -> None:
+        known = [self._known[operator] for operator in chain.parts if operator in self._known]
+        reasons = [one for one in known if isinstance(one, str)]
+        rows = {operator: row for operator, row in self._known.items() if not isinstance(row, str)}
+        if reasons:
+            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            row = refused_row(chain, reasons[0], self._bench.conditions(self._setting), now)
+        elif len(known) < len(chain.parts):
+            # The worker was lost.
+            return
+        else:
+            whole, own = rows[chain.behind_a_stream], [rows[operator] for operator in chain.own]
+            row = chain_row(chain, whole, excess_of_call(whole, rows[chain.subtracted], own, chain.blocks))
+        self._table.append(row)
+        self.found.append(row)
 
 
 def _protocol() -> MeasurementProtocol:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +13,7 @@ from opcost.comparing.corrections import cases_from_memory, excesses_from_memory
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import COLD, WARM
-from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor
+from opcost.measuring.protocol import FULL_LOOP_S, ProtocolFor
 from opcost.measuring.setting import Setting
 from opcost.operators.counts import (
     CAPTURED,
@@ -27,10 +27,12 @@ from opcost.operators.counts import (
 )
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
-from opcost.running.bench import AssumedVersions, Bench, OpenBench, assumed_versions
-from opcost.running.campaign import Campaign, Outcome
+from opcost.running.bench import Bench, OpenBench
+from opcost.running.campaign import Campaign, Demand, Outcome, campaigns_of, outcomes
+from opcost.running.engine import Executor, executor_of
 from opcost.running.expected_times import size_of, sizes_in
 from opcost.running.plan import Reason, Work
+from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import RunRequest, selected, without_grids
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
@@ -109,53 +111,87 @@ def measure_operators(
     of_models = [(work, kept) for work, (config, kept) in zip(works, models, strict=True) if config.grid is None]
     for_chains = chain_settings(request.setting, (config.precision for config, _ in models if config.grid is None))
     begin_s = time.monotonic()
-    with open_bench(request.device, request.database, not request.dry_run) as bench:
+    with open_bench(request.device, request.database, not request.dry_run) as opened:
+        executor, database = executor_of(opened), request.database
         if not request.dry_run:
-            ship_counts(request.database, [config for config, _ in models])
-        protocol = protocol_for(bench.is_gpu)
-        campaign = Campaign(bench, protocol, request, request.database.operator_measurements, works)
-        pairs = _missing_pairs(bench, protocol, request, of_models, input_data)
+            ship_counts(database, [config for config, _ in models])
+        demand = Demand(works, protocol_for, database, database.operator_measurements, request.same_board)
+        campaigns = campaigns_of(executor, demand)
+        pairs = _missing_pairs(executor, demand, of_models, input_data)
         if request.dry_run:
-            plans = [_operators_report(outcome, bench, request, by_name) for outcome in campaign.outlook()]
-            times = chain_times(bench, request.database, for_chains, Before(campaign.expected_s))
-            if times is not None and pairs is not None:
-                # Rows with weights in the cache are in the time of block 2, unless they are of another board.
-                planned = pairs.plan.items
-                items = (one for one in planned if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD)
-                times = replace(times, now_s=times.now_s + sum(map(pairs.item_s, items)))
-            return _with_besides(plans, bench, campaign, request.setting, times)
-        is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None and bench.is_gpu
+            planned: list[OperatorsReport] = []
+            for kind, campaign in campaigns.items():
+                bench = executor.kinds[kind]
+                plans = [_operators_report(outcome, bench, request, by_name) for outcome in campaign.outlook()]
+                times = chain_times(bench, database, for_chains, Before(sum(campaign.expected_s)))
+                if times is not None and kind in pairs:
+                    # Rows with weights in the cache are in the time of block 2, unless they are of another board.
+                    items = pairs[kind].plan.items
+                    own = (one for one in items if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD)
+                    times = replace(times, now_s=times.now_s + sum(map(pairs[kind].item_s, own)))
+                planned += _with_besides(plans, bench, campaign, request.setting, times)
+            return sorted(planned, key=_order)
 
-        def completed(report: OperatorsReport) -> OperatorsReport:
+        def completed(kind: str, report: OperatorsReport) -> OperatorsReport:
             """Set ``done`` once nothing is missing by the full protocol on a GPU, on captured values."""
-            config, kept = by_name[report.name]
-            is_due = is_full and not report.remaining and input_data == CAPTURED and kept.has_values
-            return replace(report, done=(is_due and _set_done(request, config)) or config.done)
+            (config, kept), protocol = by_name[report.name], campaigns[kind].protocol
+            is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
+            is_due = is_full and executor.kinds[kind].is_gpu and not report.remaining and input_data == CAPTURED
+            return replace(report, done=(is_due and kept.has_values and _set_done(request, config)) or config.done)
 
-        with_pairs = set() if pairs is None else {work.name for work in pairs.plan.works}
-        reports = []
-        for outcome in campaign.run(progress):
-            report = _operators_report(outcome, bench, request, by_name)
-            reports.append(report if report.name in with_pairs else completed(report))
+        waiting = {(kind, work.name) for kind, campaign in pairs.items() for work in campaign.plan.works}
+        reports: dict[tuple[str, str], OperatorsReport] = {}
+        for kind, outcome in outcomes(executor, campaigns, progress):
+            report = _operators_report(outcome, executor.kinds[kind], request, by_name)
+            of_kind = kind, report.name
+            reports[of_kind] = report if of_kind in waiting else completed(kind, report)
         corrections_begin_s = time.monotonic()
         # Planned again, since the rows with weights in the cache are known now.
-        pairs = _missing_pairs(bench, protocol, request, of_models, input_data) if with_pairs else None
-        if pairs is not None and pairs.plan.items:
+        pairs = _missing_pairs(executor, demand, of_models, input_data) if waiting else {}
+        pairs = {kind: campaign for kind, campaign in pairs.items() if campaign.plan.items}
+        if pairs:
             # What fails is in ``failures.csv``, and the kind of chain corrects it.
-            for _ in pairs.run(progress):
-                pass
-        reports = [completed(report) if report.name in with_pairs else report for report in reports]
-        measured, taken_s = (sum(getattr(one, name) for one in reports) for name in ("measured", "taken_s"))
-        # Chains are measured to a relative error, too.
-        is_known = protocol.relative_error is not None and measured >= KNOWN_FROM
-        before = Before(campaign.expected_s, taken_s / measured if is_known else None)
+            deque(outcomes(executor, pairs, progress), maxlen=0)
+        reports |= {of_kind: completed(of_kind[0], reports[of_kind]) for of_kind in waiting & reports.keys()}
         for setting in for_chains:
-            measure_missing_chains(bench, request.database, progress, setting, before)
+            measure_missing_chains(executor, database, progress, setting, _before(campaigns, reports))
         corrections_s = time.monotonic() - corrections_begin_s
-    besides_s = time.monotonic() - begin_s - taken_s
-    parts_s = campaign.besides_taken_s(besides_s, corrections_s)
-    reports = [replace(report, besides_s=besides_s, besides_parts_s=parts_s) for report in reports]
-    return sorted(reports, key=lambda one: one.name)
+    parts_s = _besides_parts_s(time.monotonic() - begin_s, executor, campaigns, reports.values(), corrections_s)
+    found = [replace(one, besides_s=sum(parts_s.values()), besides_parts_s=parts_s) for one in reports.values()]
+    return sorted(found, key=_order)
+
+
+def _before(campaigns: Mapping[str, Campaign], reports: Mapping[tuple[str, str], OperatorsReport]) -> dict[str, Before]:
+    """Return the campaign of each kind of device, with the mean time of its measurements if it has enough."""
+    found = {}
+    for kind, campaign in campaigns.items():
+        own = [report for (of_kind, _), report in reports.items() if of_kind == kind]
+        measured = sum(report.measured for report in own)
+        # Chains are measured to a relative error, too.
+        is_known = campaign.protocol.relative_error is not None and measured >= KNOWN_FROM
+        mean_s = sum(report.taken_s for report in own) / measured if is_known else None
+        found[kind] = Before(sum(campaign.expected_s), mean_s)
+    return found
+
+
+def _besides_parts_s(
+    run_s: float,
+    executor: Executor,
+    campaigns: Mapping[str, Campaign],
+    reports: Iterable[OperatorsReport | Outcome],
+    corrections_s: float = 0.0,
+) -> dict[str, float]:
+    """Return the parts of a run's time besides its models, in s; workers measure and check for drift side by side."""
+    workers = len(executor.workers)
+    checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / workers
+    parts_s = {"drift_checks": checks_s, "cache_corrections": corrections_s}
+    known_s = {name: time_s for name, time_s in parts_s.items() if time_s}
+    taken_s = sum(report.taken_s for report in reports) / workers
+    return {"start": run_s - taken_s - sum(known_s.values()), **known_s}
+
+
+def _order(report: OperatorsReport | FullModelReport) -> tuple[str, str]:
+    return report.name, report.device_product
 
 
 def _with_besides(
@@ -171,10 +207,9 @@ def _with_besides(
         if corrections.now_s or not later_s:
             parts_s["cache_corrections"] = corrections.now_s
     assumed, besides_s = assumed_versions(bench, setting, all_s), sum(parts_s.values())
-    planned = [
+    return [
         replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed, later_s=later_s) for one in reports
     ]
-    return sorted(planned, key=lambda one: one.name)
 
 
 def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
@@ -229,32 +264,31 @@ def _operators_report(
 
 
 def _missing_pairs(
-    bench: Bench,
-    protocol: MeasurementProtocol,
-    request: RunRequest,
-    models: Sequence[tuple[Work, OperatorCounts]],
-    input_data: str,
-) -> Campaign | None:
+    executor: Executor, demand: Demand, models: Sequence[tuple[Work, OperatorCounts]], input_data: str
+) -> dict[str, Campaign]:
     """Plan the pairs that the database does not have of some models: with weights in the cache and from memory.
 
     A pair may be of any board, but both rows are of one. A product that has its row in the cache from another board is
-    therefore measured both ways. None where sums need none, or where none is missing.
+    therefore measured both ways. Kinds of devices where sums need none, or where none is missing, are left out.
     """
-    if not (bench.is_gpu and is_corrected(bench.conditions(request.setting))):
-        return None
     wanted = [(work, counts, cases_from_memory(counts, input_data)) for work, counts in models]
     operators = {case.operator for _, _, cases in wanted for case in cases}
-    table = request.database.operator_measurements
-    measurements = Measurements(table.rows(of_operators(operators)))
-    works = []
-    for work, counts, cases in wanted:
-        known = excesses_from_memory(counts.counts, measurements, bench.conditions(work.setting))
-        missing = as_counted(tuple(case for case in cases if case.operator not in known), counts)
-        for cache in (work.setting.cache, COLD) if missing else ():
-            works.append(replace(work, setting=replace(work.setting, cache=cache), cases=missing))
-    if not works:
-        return None
-    return Campaign(bench, protocol, replace(request, same_board=True), table, works).without_drift_checks()
+    measurements = Measurements(demand.table.rows(of_operators(operators)))
+    found = {}
+    for kind, bench in executor.kinds.items():
+        works = []
+        for work, counts, cases in wanted:
+            conditions = bench.conditions(work.setting)
+            if not (bench.is_gpu and is_corrected(conditions)):
+                continue
+            known = excesses_from_memory(counts.counts, measurements, conditions)
+            missing = as_counted(tuple(case for case in cases if case.operator not in known), counts)
+            for cache in (work.setting.cache, COLD) if missing else ():
+                works.append(replace(work, setting=replace(work.setting, cache=cache), cases=missing))
+        if works:
+            of_pairs = replace(demand, works=works, same_board=True, drift_checks=False)
+            found[kind] = Campaign(executor, kind, of_pairs)
+    return found
 
 
 @dataclass(frozen=True)
@@ -297,17 +331,22 @@ def measure_full_models(
         sizes = {} if size is None else {model.key: size}
         works.append(Work(config.name, request.setting_of(config), (Case(model),), sizes))
     begin_s = time.monotonic()
-    with open_bench(request.device, request.database, not request.dry_run) as bench:
-        protocol = protocol_for(bench.is_gpu)
-        campaign = Campaign(bench, protocol, request, request.database.full_model_measurements, works)
-        outcomes = list(campaign.outlook() if request.dry_run else campaign.run(progress))
-        product = bench.conditions(request.setting).device_product
-        assumed = assumed_versions(bench, request.setting)
-    besides_s = time.monotonic() - begin_s - sum(outcome.taken_s for outcome in outcomes)
-    parts_s = campaign.besides_parts_s if request.dry_run else campaign.besides_taken_s(besides_s)
+    with open_bench(request.device, request.database, not request.dry_run) as opened:
+        executor, database = executor_of(opened), request.database
+        demand = Demand(works, protocol_for, database, database.full_model_measurements, request.same_board)
+        campaigns = campaigns_of(executor, demand)
+        if request.dry_run:
+            found = [(kind, outcome) for kind, campaign in campaigns.items() for outcome in campaign.outlook()]
+        else:
+            found = list(outcomes(executor, campaigns, progress))
+        products = {kind: bench.conditions(request.setting).device_product for kind, bench in executor.kinds.items()}
+        assumed = {kind: assumed_versions(bench, request.setting) for kind, bench in executor.kinds.items()}
+    run_s = time.monotonic() - begin_s
+    taken_parts_s = _besides_parts_s(run_s, executor, campaigns, [outcome for _, outcome in found])
     reports = []
-    for outcome in sorted(outcomes, key=lambda one: one.work.name):
+    for kind, outcome in found:
         (key,) = outcome.work.keys
+        parts_s = campaigns[kind].besides_parts_s if request.dry_run else taken_parts_s
         row = outcome.rows.get(key)
         report = FullModelReport(
             name=outcome.work.name,
@@ -322,15 +361,15 @@ def measure_full_models(
             besides_s=sum(parts_s.values()),
             reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
             planned=outcome.work.reasons,
-            device=bench.device,
-            device_product=product,
+            device=executor.kinds[kind].device,
+            device_product=products[kind],
             besides_parts_s=parts_s,
-            assumed=assumed,
+            assumed=assumed[kind],
             builds=row.measurement.builds if row else None,
             builds_time_range_ratio=row.measurement.builds_time_range_ratio if row else None,
         )
         reports.append(report)
-    return reports
+    return sorted(reports, key=_order)
 
 
 ONCE = ("start", "qualification")

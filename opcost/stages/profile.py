@@ -28,8 +28,9 @@ from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
 from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, short_hash
 from opcost.progress import Progress
-from opcost.running.bench import Bench, OpenBench, open_local_bench
+from opcost.running.bench import Bench, OpenBench
 from opcost.running.devices import choose_device
+from opcost.running.planned_bench import open_local_bench
 from opcost.running.request import RunRequest
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
 from opcost.stages.compare import ComparingReport, find_comparisons

@@ -219,7 +219,7 @@ class _Run:
         times_s = [time_s for block in blocks for time_s in self._expected_s(block)]
         besides_s = 0.0
         if times_s:
-            opening = opening_parts_s(self._database, self._bench.is_gpu, self._circumstances.device_uuid)
+            opening = opening_parts_s(self._database, self._bench.is_gpu, [self._circumstances.device_uuid])
             besides_s = sum(opening.values())
         if not dry_run:
             if blocks:

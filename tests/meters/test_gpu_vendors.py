@@ -13,6 +13,7 @@ from simulated_apparatus import SimulatedCampaign
 from simulated_machine import RING, Load, MeterModel
 
 from opcost import EnergyMeter
+from opcost.measuring.qualification import STEADY_LOAD
 from opcost.meters import gpus
 from opcost.meters.gpus import OtherProcesses
 from opcost.meters.opening import open_meters
@@ -20,7 +21,6 @@ from opcost.meters.vendor import GpuVendor
 from opcost.power.log_rows import PowerRow
 from opcost.power.ports import DeviceFacts, GpuError, LimitRange, PowerSource
 from opcost.power.trace import Window, device_state
-from opcost.running.bench import STEADY_LOAD
 from opcost.running.qualification import qualify_meters
 from opcost.stages import info
 from opcost.storage.files import UserFolders

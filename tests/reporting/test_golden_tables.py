@@ -44,7 +44,7 @@ from opcost.reporting.measurement_tables import print_full_models, print_operato
 from opcost.reporting.model_tables import ABOUT_OPERATORS, print_layers, print_prediction, print_profile
 from opcost.reporting.progress_lines import BarProgress, PlainProgress
 from opcost.reporting.ranking_tables import print_rankings
-from opcost.running.bench import AssumedVersions
+from opcost.running.planned_bench import AssumedVersions
 from opcost.running.request import Request, RunRequest
 from opcost.stages.advise import Advice, ModelAdvice
 from opcost.stages.compare import ComparingReport, compare_against

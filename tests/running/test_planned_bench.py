@@ -17,7 +17,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.running.bench import PARSED, bench_opener, open_planned_bench
+from opcost.running.planned_bench import PARSED, bench_opener, open_planned_bench
 from opcost.running.shipped_counts import ship_counts
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 

@@ -383,7 +383,7 @@ def test_a_seed_shuffles_the_operators_of_a_model_and_stands_in_the_rows(tmp_pat
 def test_a_sentinel_is_measured_first_and_last_and_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("opcost.running.campaign.EVERY", 2)
+    monkeypatch.setattr("opcost.running.engine.EVERY", 2)
     campaign = SimulatedCampaign(tmp_path, LOADS, drift_case=Case(LINEAR))
     campaign.add_model("a", {RELU: 1, GELU: 1, SILU: 1})
     (report,) = run(campaign)
@@ -461,7 +461,7 @@ def test_what_was_measured_before_a_meter_went_wrong_is_reported(
         if len(checked.built) == 2:
             checked.machine.meter = replace(RING, scale=1.03)
 
-    monkeypatch.setattr("opcost.running.campaign.EVERY", 1)
+    monkeypatch.setattr("opcost.running.engine.EVERY", 1)
     checked.before = go_wrong
     checked.add_model("a", {RELU: 1, GELU: 1})
     run(checked, protocol=AT_ONCE)

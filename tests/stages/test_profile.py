@@ -22,7 +22,7 @@ from opcost.measuring.protocol import RETRIES, MeasurementProtocol
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.reporting.measurement_tables import announced
 from opcost.reporting.model_tables import print_profile
-from opcost.running import bench
+from opcost.running import planned_bench
 from opcost.running.request import RunRequest
 from opcost.stages.make_configs import configs_of, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport
@@ -421,7 +421,7 @@ def test_a_name_of_two_lines_is_one_line(tmp_path: Path) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure on the CPU in this process, once and with hardly any warm-up."""
-    monkeypatch.setattr(bench, "open_child_bench", bench.open_local_bench)
+    monkeypatch.setattr(planned_bench, "open_child_bench", planned_bench.open_local_bench)
     monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))
     monkeypatch.setattr("opcost.measuring.protocol.CPU_WARM_UP_S", 0.01)
 
