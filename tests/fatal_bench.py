@@ -34,6 +34,9 @@ LARGE, BUG = operator("Large"), operator("Bug")
 FATALS = tuple(operator("Fatal", width) for width in range(10, 13))
 HANGING_WHILE_BUILT, HANGING_IN_ITS_LOOP = operator("HangingWhileBuilt"), operator("HangingInItsLoop")
 LONG = operator("Long")
+SLOW_S = 0.05
+BROKEN = "cuda:2"
+"""A device on which an operator of the name OfOneBoard ends the process."""
 LIFE_S = 0.25
 LIMIT_S = 2.0
 """Of silence, in place of minutes."""
@@ -59,12 +62,12 @@ REASONS = {
 
 
 class FatalBench:
-    """Measures one load for every operator, but for those that act up."""
+    """Measures one load for every operator, but for those that act up; each device has a board of its own."""
 
-    def __init__(self, report_step: ReportStep) -> None:
+    def __init__(self, report_step: ReportStep, device: str | None) -> None:
         self.report_step = report_step
+        self.device = device or "cuda:0"
 
-    device = "cuda:0"
     is_gpu = True
     has_meter = True
     drift_case = None
@@ -74,7 +77,9 @@ class FatalBench:
         return replace(SIMULATED_CONDITIONS, precision=setting.precision)
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        return replace(SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=protocol.loop_s)
+        board = f"simulated-{self.device.removeprefix('cuda:')}"
+        lengths = {"warm_up_s": protocol.warm_up_s, "loop_s": protocol.loop_s}
+        return replace(SIMULATED_CIRCUMSTANCES, device_uuid=board, **lengths)
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         """Measure, or do what the operator's name says."""
@@ -85,12 +90,16 @@ class FatalBench:
             raise ZeroDivisionError("a bug")
         if name in ENDS:
             ENDS[name]()
+        if name == "OfOneBoard" and self.device == BROKEN:
+            ENDS["Fatal"]()
         self.report_step(BUILDING)
         if name == "HangingWhileBuilt":
             time.sleep(1000)
         self.report_step(LOOPING)
         if name == "HangingInItsLoop":
             time.sleep(1000)
+        if name == "Slow":
+            time.sleep(SLOW_S)
         for _ in range(8 if name == "Long" else 0):
             time.sleep(LIFE_S)
             self.report_step(LOOPING)
@@ -105,5 +114,5 @@ def fatal_answering(
     """Play ``opcost.running.bench.answering``."""
     if device == "cuda:9":
         raise UserError("there is no such GPU")
-    bench = FatalBench(report_step)
+    bench = FatalBench(report_step, device)
     yield lambda question: answer(bench, question)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -199,9 +199,17 @@ USUAL_LIMITS = Limits()
 class ChildBench:
     """Implements ``HoldingBench`` by asking one in a child process, which is started again after a crash."""
 
-    def __init__(self, device: str | None, database: Database, with_meter: bool, limits: Limits) -> None:
-        self._child = ChildProcess(partial(answering, device, database, with_meter), limits.opening_s)
+    def __init__(
+        self,
+        device: str | None,
+        database: Database,
+        with_meter: bool,
+        limits: Limits = USUAL_LIMITS,
+        cores: Sequence[int] | None = None,
+    ) -> None:
+        self._child = ChildProcess(partial(answering, device, database, with_meter), limits.opening_s, cores)
         self._limits = limits
+        self._is_abandoned = False
         self.device, self.is_gpu, self.has_meter = "", False, False
         self.drift_case: Case | None = None
         self._answers: dict[Question, Any] = {}
@@ -224,6 +232,11 @@ class ChildBench:
             self.device, self.is_gpu, self.has_meter, self.drift_case = facts
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
+
+    def abandon(self) -> None:
+        """End the process, whatever another thread waits for; it is not started again."""
+        self._is_abandoned = True
+        self._child.kill()
 
     @property
     def step_times_s(self) -> dict[str, float]:
@@ -267,6 +280,8 @@ class ChildBench:
             found = self._child.ask(question, self._limits.steps_s(is_model, self.is_gpu))
         except ChildFaultError as fault:
             self._faults += 1
+            if self._is_abandoned:
+                raise UserError("abandoned") from fault
             if self._faults >= FAULTS_IN_A_ROW:
                 raise UserError(
                     f"{FAULTS_IN_A_ROW} operators in a row ended the measuring process, the last one with: {fault}; "

@@ -140,8 +140,11 @@ class Board:
                     self._since = None if self._since is None else self._since + 1
         except CannotMeasureError as error:
             yield Failed(number, str(error), isinstance(error, LostProcessError))
+        except UserError:
+            # The worker's, or the whole run's.
+            raise
         except Exception as error:
-            # A bug, or a fault that ends the process.
+            # A bug: the next campaign measures this item last.
             yield Failed(number, f"{type(error).__name__}: {error}")
             raise
         yield Ended(number, spent.total_s, spent.steps_s)
@@ -239,7 +242,7 @@ class Job(ABC):
         """Keep a drift check."""
 
     def ended(self, item: Any, event: Ended) -> None:  # noqa: B027 (few jobs account for times)
-        """Account for the time of an item, which may be executed again."""
+        """Account for the time of an item."""
 
 
 def carry_out(executor: Executor, jobs: Mapping[str, Job], progress: Progress) -> Iterator[tuple[str, Any]]:
@@ -253,8 +256,8 @@ def carry_out(executor: Executor, jobs: Mapping[str, Job], progress: Progress) -
         try:
             for worker, event in executor.execute(course.supply):
                 yield from course.take(worker, event)
-        except UserError:
-            course.give_up()
+        except UserError as error:
+            course.give_up(str(error))
             raise
 
 
@@ -313,7 +316,7 @@ class _Course:
         elif isinstance(event, Lost):
             self._lose(worker, event.reason)
         elif event.item in self._of_worker[worker.name]:
-            # Else the worker was lost, and the item is another's.
+            # Else it was lost, and the item may be another's.
             given = self._given[event.item]
             if isinstance(event, Begun):
                 given.begun += 1
@@ -324,17 +327,15 @@ class _Course:
                 self._fail(worker, event)
             else:
                 self._of_worker[worker.name].remove(event.item)
+                del self._given[event.item]
                 given.job.ended(given.item, event)
-                if event.item not in self._again[worker.kind]:
-                    del self._given[event.item]
-                    yield worker.kind, given.item
+                yield worker.kind, given.item
 
-    def give_up(self) -> None:
-        """Keep why items were lost that are not executed again."""
-        for numbers in self._again.values():
-            for given in (self._given[number] for number in numbers):
-                if given.loss:
-                    given.job.fail(given.item, given.loss)
+    def give_up(self, reason: str) -> None:
+        """Keep why items have failed that were being executed, or were to be executed again."""
+        for given in self._given.values():
+            if given.begun:
+                given.job.fail(given.item, given.loss or reason)
 
     def _fail(self, worker: Worker, event: Failed) -> None:
         given = self._given[event.item]
@@ -342,6 +343,7 @@ class _Course:
         if event.is_lost and len(names) == 1 and not given.loss:
             # Another process may have killed it, so it is executed once more, after all others.
             given.loss = event.reason
+            self._of_worker[worker.name].remove(event.item)
             self._again[worker.kind].append(event.item)
             return
         given.job.fail(given.item, event.reason)
@@ -360,6 +362,8 @@ class _Course:
             if given.begun and given.loss:
                 given.job.fail(given.item, reason)
                 self._progress.fail(reason, worker.name)
+                del self._given[number]
                 continue
-            given.loss = reason if given.begun else ""
+            if given.begun:
+                given.loss = reason
             self._again[worker.kind].append(number)

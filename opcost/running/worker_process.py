@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import resource_tracker, util
 from multiprocessing.connection import Connection, wait
@@ -45,6 +45,9 @@ POLL_S = 5.0
 """The longest single poll. If the machine slept or Ctrl-Z stopped all, at most this much counts as the child's
 silence."""
 
+_STARTING = threading.Lock()
+"""Several threads may start a child: one at a time changes how ``multiprocessing`` does it."""
+
 CLOSING_DEADLINE_S = 10.0
 """The time in which a child may close its resources; then it is killed."""
 
@@ -65,12 +68,15 @@ class ChildProcess:
 
     ``open_answering`` is called in the child and opens the function that answers. It is pickled, so it is a function of
     a module, possibly with arguments (``functools.partial``). ``opening_s`` is the longest silence meanwhile in
-    s, None for any time.
+    s, None for any time. The child runs on ``cores``, None for those of this process.
     """
 
-    def __init__(self, open_answering: OpenAnswering, opening_s: float | None = None) -> None:
+    def __init__(
+        self, open_answering: OpenAnswering, opening_s: float | None = None, cores: Sequence[int] | None = None
+    ) -> None:
         self._open_answering = open_answering
         self._opening_s = opening_s
+        self._cores = cores
         self.step_times_s: defaultdict[str, float] = defaultdict(float)
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
@@ -83,7 +89,7 @@ class ChildProcess:
         # Not forked: torch's threads and CUDA do not survive a fork.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        arguments = (theirs, self._open_answering, logging.getLogger().level)
+        arguments = (theirs, self._open_answering, logging.getLogger().level, self._cores)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         try:
             _start(self._process)
@@ -96,6 +102,14 @@ class ChildProcess:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._end(at_once=kind is not None)
+
+    def kill(self) -> None:
+        """Kill the child; a thread that waits for an answer gets a ``ChildFaultError``."""
+        process = self._process
+        if process is not None:
+            # It may have been closed meanwhile.
+            with suppress(ValueError):
+                process.kill()
 
     def ask(self, question: object, limits_s: Mapping[str, float] | None = None) -> Any:
         """Return the answer to a question, any value that can be pickled.
@@ -179,7 +193,7 @@ def _start(process: BaseProcess) -> None:
 
     A SIGINT to this process is delivered after the start.
     """
-    with _without_working_folder(), _interrupts_kept():
+    with _STARTING, _without_working_folder(), _interrupts_kept():
         # If ``process.start`` started the tracker, it would unblock SIGINT (bpo-33613).
         resource_tracker.ensure_running()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -241,8 +255,10 @@ class _ConnectionHandler(logging.Handler):
             self._connection.send((LOG, plain))
 
 
-def _serve(connection: Connection, open_answering: OpenAnswering, log_level: int) -> None:
+def _serve(connection: Connection, open_answering: OpenAnswering, log_level: int, cores: Sequence[int] | None) -> None:
     """Answer until the connection closes; records below a level are not logged."""
+    if cores is not None:
+        os.sched_setaffinity(0, cores)
     # Ctrl-C reaches all processes of a terminal; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

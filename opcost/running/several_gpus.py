@@ -1,0 +1,146 @@
+"""Workers for several GPUs of this host: a process of its own for each, which has cores of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
+from typing import TypeAlias
+
+from opcost.errors import UserError
+from opcost.measuring.setting import USUAL
+from opcost.meters.gpus import visible_gpus
+from opcost.power.ports import GpuError
+from opcost.running.bench import USUAL_LIMITS, Bench, ChildBench, Limits, device_uuid
+from opcost.running.engine import Board, Event, Executor, Lost, Supply, Unit, Worker
+from opcost.storage.database import Database
+from opcost.units import some_of
+
+ALL = "all"
+
+Message: TypeAlias = Event | BaseException | None
+"""An event, an error that has ended the worker, or None: it waits for a unit, or has come to its end."""
+
+
+def named_gpus(names: Sequence[str]) -> tuple[str, ...]:
+    """Return devices ``cuda:N`` by their numbers, or of ``ALL``. Raises UserError: there is no such GPU."""
+    try:
+        there = list(visible_gpus(os.environ))
+    except GpuError as error:
+        raise UserError(f"--gpus {','.join(names)}: {error}") from error
+    wanted = there if list(names) == [ALL] else [f"cuda:{name}" for name in names]
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        found = some_of([name.removeprefix("cuda:") for name in there])
+        raise UserError(f"--gpus {','.join(names)}: there is no {missing[0]}; there are {found}")
+    return tuple(dict.fromkeys(wanted))
+
+
+def shares_of_cores(cores: Sequence[int], workers: int) -> list[Sequence[int] | None]:
+    """Return the cores of each worker, neighbours together; None for all if there are fewer than workers."""
+    each = len(cores) // workers
+    return [cores[number * each : (number + 1) * each] if each else None for number in range(workers)]
+
+
+class SeveralGpus(Executor):
+    """A thread for each GPU asks its process; all events are yielded in one thread."""
+
+    def __init__(self, benches: Mapping[str, ChildBench]) -> None:
+        self._benches = benches
+        of_kind: dict[str, Bench] = {}
+        for bench in benches.values():
+            of_kind.setdefault(bench.conditions(USUAL).key, bench)
+        self.kinds = of_kind
+        self.workers = tuple(
+            Worker(name, bench.conditions(USUAL).key, device_uuid(bench)) for name, bench in benches.items()
+        )
+
+    def execute(self, supply: Supply) -> Iterator[tuple[Worker, Event]]:
+        messages: SimpleQueue[tuple[Worker, Message]] = SimpleQueue()
+        inboxes: dict[Worker, SimpleQueue[Unit | None]] = {worker: SimpleQueue() for worker in self.workers}
+        for worker, inbox in inboxes.items():
+            board = Board(self._benches[worker.name])
+            threading.Thread(target=_work, args=(worker, board, inbox, messages), daemon=True).start()
+        busy: set[Worker] = set()
+
+        def heard() -> Iterator[tuple[Worker, Event]]:
+            worker, message = messages.get()
+            if isinstance(message, UserError) and len(inboxes) > 1:
+                del inboxes[worker]
+                busy.remove(worker)
+                yield worker, Lost(str(message))
+            elif isinstance(message, BaseException):
+                raise message
+            elif message is None:
+                busy.remove(worker)
+            else:
+                yield worker, message
+
+        try:
+            while True:
+                for worker in [one for one in inboxes if one not in busy]:
+                    if (unit := supply(worker)) is not None:
+                        busy.add(worker)
+                        inboxes[worker].put(unit)
+                if not busy:
+                    break
+                yield from heard()
+            for worker, inbox in inboxes.items():
+                busy.add(worker)
+                inbox.put(None)
+            while busy:
+                yield from heard()
+        except BaseException:
+            for bench in self._benches.values():
+                bench.abandon()
+            raise
+
+
+def _work(
+    worker: Worker, board: Board, inbox: SimpleQueue[Unit | None], messages: SimpleQueue[tuple[Worker, Message]]
+) -> None:
+    try:
+        while (unit := inbox.get()) is not None:
+            for event in board.execute(unit):
+                messages.put((worker, event))
+            messages.put((worker, None))
+        for event in board.finish():
+            messages.put((worker, event))
+        messages.put((worker, None))
+    except BaseException as error:
+        messages.put((worker, error))
+
+
+@contextmanager
+def open_several_gpus(
+    devices: Sequence[str], database: Database, with_meter: bool, limits: Limits = USUAL_LIMITS
+) -> Iterator[SeveralGpus]:
+    """Make GPUs ready side by side, each in a process of its own. Raises UserError: one cannot be made ready."""
+    cores = shares_of_cores(sorted(os.sched_getaffinity(0)), len(devices))
+    with ExitStack() as stack:
+        benches = {
+            device: stack.enter_context(ChildBench(device, database, with_meter, limits, own))
+            for device, own in zip(devices, cores, strict=True)
+        }
+        ends: SimpleQueue[BaseException | None] = SimpleQueue()
+        for bench in benches.values():
+            threading.Thread(target=_start, args=(bench, ends), daemon=True).start()
+        try:
+            for error in (ends.get() for _ in benches):
+                if error is not None:
+                    raise error
+        except BaseException:
+            for bench in benches.values():
+                bench.abandon()
+            raise
+        yield SeveralGpus(benches)
+
+
+def _start(bench: ChildBench, ends: SimpleQueue[BaseException | None]) -> None:
+    try:
+        bench.start()
+        ends.put(None)
+    except BaseException as error:
+        ends.put(error)

@@ -1,0 +1,162 @@
+"""Campaigns on several GPUs of a host: real processes, simulated devices."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+import pytest
+from fatal_bench import BROKEN, SLOW_S, fatal_answering, operator
+from simulated_apparatus import RecordedProgress, SimulatedCampaign
+
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.record import MeasurementRow
+from opcost.running import bench as bench_module
+from opcost.running.several_gpus import SeveralGpus, open_several_gpus, shares_of_cores
+from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.storage.database import Database
+
+SHORT = MeasurementProtocol(0.5, 1.0)
+DEVICES = tuple(f"cuda:{number}" for number in range(3))
+TUPLES = 60
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_module, "answering", fatal_answering)
+
+
+def opened(_: str | None, database: Database, with_meter: bool) -> AbstractContextManager[SeveralGpus]:
+    return open_several_gpus(DEVICES, database, with_meter)
+
+
+def run(campaign: SimulatedCampaign, progress: RecordedProgress | None = None) -> OperatorsReport:
+    (report,) = measure_operators(campaign.request(), lambda _: SHORT, opened, progress or RecordedProgress())
+    return report
+
+
+def campaign_of(folder: Path, name: str = "Slow", tuples: int = TUPLES) -> SimulatedCampaign:
+    folder.mkdir(exist_ok=True)
+    campaign = SimulatedCampaign(folder, {})
+    campaign.add_model("a", {operator(name, width): 1 for width in range(1, tuples + 1)})
+    return campaign
+
+
+def rows(campaign: SimulatedCampaign) -> list[MeasurementRow]:
+    return campaign.database.operator_measurements.rows()
+
+
+def boards(campaign: SimulatedCampaign) -> Counter[str | None]:
+    return Counter(row.circumstances.device_uuid for row in rows(campaign))
+
+
+def test_each_tuple_is_measured_once_and_no_worker_waits(tmp_path: Path) -> None:
+    campaign, progress = campaign_of(tmp_path), RecordedProgress()
+    report = run(campaign, progress)
+    assert (report.measured, report.remaining) == (TUPLES, 0)
+    assert len({row.key for row in rows(campaign)}) == len(rows(campaign)) == len(progress.results) == TUPLES
+    shares = boards(campaign)
+    assert set(shares) == {f"simulated-{number}" for number in range(3)}
+    assert min(shares.values()) > TUPLES / 6
+    # The workers measured side by side.
+    assert sum(row.step_times.taken_s or 0.0 for row in rows(campaign)) > TUPLES * SLOW_S
+    assert run(campaign).found == TUPLES
+
+
+def test_a_device_that_ends_every_process_leaves_its_tuples_to_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign = campaign_of(tmp_path, "OfOneBoard")
+    report = run(campaign)
+    assert report.measured + report.failed == TUPLES
+    assert set(boards(campaign)) == {"simulated-0", "simulated-1"}
+    assert f"{BROKEN}: executes no more: 3 operators in a row ended the measuring process" in caplog.text
+    assert run(campaign).remaining == 0
+
+
+def kill_some(table: Path, chance: random.Random, stopping: threading.Event, killed: list[int]) -> None:
+    """Kill two measuring processes at random moments from the first row on."""
+    while not stopping.is_set() and len(killed) < 2:
+        time.sleep(chance.uniform(0.01, 0.2) if table.exists() else 0.01)
+        if not table.exists():
+            continue
+        children = [child for child in multiprocessing.active_children() if child.pid]
+        if children:
+            victim = chance.choice(children).pid
+            assert victim is not None
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+                killed.append(victim)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_workers_cost_nothing_but_time(tmp_path: Path, seed: int) -> None:
+    campaign, stopping, killed = campaign_of(tmp_path), threading.Event(), list[int]()
+    table = campaign.database.operator_measurements.path
+    killer = threading.Thread(target=kill_some, args=(table, random.Random(seed), stopping, killed))
+    killer.start()
+    try:
+        report = run(campaign)
+    finally:
+        stopping.set()
+        killer.join()
+    keys = [row.key for row in rows(campaign)]
+    assert len(keys) == len(set(keys))
+    set_aside = {row.key for row in campaign.database.failures.rows()}
+    assert len(killed) == 2
+    assert report.measured + report.failed == TUPLES
+    assert run(campaign).remaining == 0
+    assert len(rows(campaign)) == TUPLES
+    assert set_aside <= {row.key for row in rows(campaign)}
+
+
+CLIENT = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+if __name__ == "__main__":
+    from fatal_bench import fatal_answering
+    from opcost.running import bench
+    from test_several_gpus import campaign_again, run
+    bench.answering = fatal_answering
+    print("begins", flush=True)
+    run(campaign_again(Path({folder!r})))
+"""
+
+
+def campaign_again(folder: Path) -> SimulatedCampaign:
+    return SimulatedCampaign(folder, {})
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_client_that_ends_leaves_no_process_and_the_next_one_goes_on(tmp_path: Path, sent: signal.Signals) -> None:
+    campaign = campaign_of(tmp_path)
+    script = tmp_path / "client.py"
+    here = Path(__file__).parent
+    path = [str(here), str(here.parent), str(here.parents[1])]
+    script.write_text(CLIENT.format(path=path, folder=str(tmp_path)))
+    client = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    table = campaign.database.operator_measurements.path
+    while client.poll() is None and not (table.exists() and table.read_text().count("\n") > 5):
+        time.sleep(0.01)
+    client.send_signal(sent)
+    client.wait(20)
+    measured = len(rows(campaign))
+    assert 0 < measured < TUPLES
+    report = run(campaign)
+    assert (report.found, report.remaining) == (measured, 0)
+    assert len(rows(campaign)) == len({row.key for row in rows(campaign)}) == TUPLES
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "expected"), [(range(8), 4, [[0, 1], [2, 3], [4, 5], [6, 7]]), (range(2), 3, [None] * 3)]
+)
+def test_workers_have_cores_of_their_own(cores: range, workers: int, expected: list[list[int] | None]) -> None:
+    assert [None if own is None else list(own) for own in shares_of_cores(list(cores), workers)] == expected
