@@ -41,6 +41,13 @@ def devices_or_products(text: str) -> str:
     return text
 
 
+def gpu_numbers(text: str) -> tuple[str, ...]:
+    """Return the numbers of GPUs with commas between them, or the one word ``all``."""
+    if not re.fullmatch(r"all|[0-9]{1,3}(,[0-9]{1,3})*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} names no GPUs; use all, or numbers such as 0,2")
+    return tuple(text.split(","))
+
+
 def positive_seconds(text: str) -> float:
     """Return a time above 0 and up to ``MAXIMUM_S``, in s."""
     remedy = f"use a number above 0 and up to {MAXIMUM_S:.0f} (one day), such as 30 or 0.5"

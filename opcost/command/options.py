@@ -111,7 +111,7 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
 def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
     """Add options to a parser. Options that are not among them have their defaults."""
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
-    parser.set_defaults(names=[], device=None, execution=None, cache=WARM, meter=AUTO)
+    parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=WARM, meter=AUTO)
     for option in options:
         option.add_to(parser)
 
@@ -212,6 +212,14 @@ MEASURING_DEVICE = Option(
     f"{HERE}; with --dry-run also a product, or a part of its name such as H200, which need not be here",
     kinds.device_or_product,
 )
+GPUS = Option(
+    "--gpus",
+    "measure on several GPUs of this host at once: all, or numbers with commas (0,2), as in cuda:N",
+    kinds.gpu_numbers,
+    metavar="NUMBERS",
+    default=(),
+)
+MEASURING_DEVICES = OneOf((MEASURING_DEVICE, GPUS))
 SWEPT_DEVICE = Option(
     "--device",
     f"{HERE}; with --no-measure or --dry-run also a product, such as 'NVIDIA H200', which need not be here",

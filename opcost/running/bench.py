@@ -81,11 +81,9 @@ class LostProcessError(CannotMeasureError):
     """The process that measured was killed from outside, as far as its status tells."""
 
 
-OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench]]
-"""Makes a device ready. Arguments: its name (None for a GPU if there is one), the database, whether to log power."""
-
 OpenHoldingBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Any]]
-"""The same: yields a ``HoldingBench``, or a ``Bench`` if nothing is measured."""
+"""Makes a device ready. Arguments: its name (None for a GPU if there is one), the database, whether to log power. It
+yields a ``HoldingBench``, or a ``Bench`` if nothing is measured."""
 
 
 class SpentTime:

@@ -36,7 +36,8 @@ class Outcome:
 
     Of the model's keys, ``found`` were in the database already, ``measured`` got a row, and ``remaining`` are still to
     be measured. ``expected_s`` is the time that these take, without those that an earlier model of the campaign has;
-    ``taken_s`` is the time that the measured ones took, and ``steps_s`` the part of each step in it.
+    ``taken_s`` is the time that the measured ones took, and ``steps_s`` the part of each step in it. Times are those of
+    all workers of a kind of device side by side.
     """
 
     work: PlannedWork
@@ -90,6 +91,7 @@ class Campaign(Job):
         self._circumstances = bench.circumstances(protocol)
         rows = table.rows(of_operators(case.operator for work in demand.works for case in work.cases))
         boards = boards_of(executor, kind)
+        self.workers = len(boards)
         self._known = KnownRows(protocol, bench.has_meter, rows, boards if demand.same_board else None)
         conditions = {work.setting: bench.conditions(work.setting) for work in demand.works}
         failed_keys = {row.key for row in self._failures.rows()}
@@ -126,7 +128,7 @@ class Campaign(Job):
             return {}
         if self.check is None:
             return {**self._opening_parts_s}
-        checks = 2 + (len(self.plan.items) - 1) // EVERY
+        checks = 2 + (len(self.plan.items) - 1) // (EVERY * self.workers)
         checks_s = checks * (OPERATOR_BUILDING_S + run_s(0.0, GRAPH, self.check, "cuda"))
         return {**self._opening_parts_s, "drift_checks": checks_s}
 
@@ -164,9 +166,10 @@ class Campaign(Job):
             found=sum(key not in own for key in complete),
             measured=account.measured,
             remaining=len(work.keys) - len(complete),
-            expected_s=sum(self._expected_s[item.key] for item in work.items if self._known.reason(item.key)),
-            taken_s=account.taken_s,
-            steps_s=account.steps_s,
+            expected_s=sum(self._expected_s[item.key] for item in work.items if self._known.reason(item.key))
+            / self.workers,
+            taken_s=account.taken_s / self.workers,
+            steps_s={step: time_s / self.workers for step, time_s in account.steps_s.items()},
         )
 
     def keep(self, worker: Worker, item: PlanItem, content: Sequence[MeasurementRow]) -> str:

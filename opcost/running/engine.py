@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol, TypeAlias
@@ -20,6 +21,7 @@ from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import Setting
 from opcost.progress import Progress, reported
 from opcost.running.bench import Bench, LostProcessError, SpentTime, device_uuid, measured_rows
+from opcost.storage.database import Database
 
 UNIT_ITEMS = 20
 """The most items of a unit: ten seconds of work, against which sending it takes no time."""
@@ -203,6 +205,11 @@ class LocalExecutor(Executor):
 def executor_of(bench: Bench | Executor) -> Executor:
     """Return an executor as it is, and that of a single bench."""
     return bench if isinstance(bench, Executor) else LocalExecutor(bench)
+
+
+OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench | Executor]]
+"""Makes a device or several ready. Arguments: the name of one (None for a GPU if there is one, else the CPU), the
+database, whether to log power."""
 
 
 def boards_of(executor: Executor, kind: str) -> tuple[str | None, ...]:

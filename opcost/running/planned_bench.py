@@ -17,10 +17,13 @@ from opcost.measuring.qualification import STEADY_LOAD
 from opcost.measuring.record import MeasuredCases, MeasurementRow
 from opcost.measuring.setting import DEVICES, Setting, is_part_of
 from opcost.operators.counts import Case, conditions_key
-from opcost.running.bench import Bench, OpenBench, open_child_bench
+from opcost.running.bench import Bench, open_child_bench
+from opcost.running.engine import Executor, LocalExecutor, OpenBench, Worker
 from opcost.running.expected_times import RowTally
 from opcost.running.request import RunRequest
+from opcost.running.several_gpus import named_gpus, open_several_gpus
 from opcost.storage.database import Database
+from opcost.units import short_uuid
 from opcost.version import __version__
 
 if TYPE_CHECKING:
@@ -130,7 +133,10 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
 
 
 def bench_opener(request: RunRequest) -> OpenBench:
-    """Return how a request's device is opened. Raises UserError: only a dry run takes a product's name."""
+    """Return how a request's devices are opened. Raises UserError: only a dry run takes a product's name."""
+    if request.gpus:
+        devices = named_gpus(request.gpus)
+        return partial(open_planned_gpus if request.dry_run else open_several_gpus, devices)
     if not request.is_product:
         return open_local_bench if request.dry_run else open_child_bench
     if not request.dry_run:
@@ -138,6 +144,17 @@ def bench_opener(request: RunRequest) -> OpenBench:
             f"--device {request.device}: not a device; use {DEVICES} (the name of a product needs --dry-run)"
         )
     return open_planned_bench
+
+
+@contextmanager
+def open_planned_gpus(
+    devices: Mapping[str, str], _: str | None, database: Database, with_meter: bool
+) -> Iterator[Executor]:
+    """Yield workers that measure nothing, for GPUs of this host that are like the first one: names and UUIDs."""
+    with open_local_bench(next(iter(devices)), database, with_meter) as bench:
+        executor = LocalExecutor(bench)
+        executor.workers = tuple(Worker(name, "", short_uuid(uuid)) for name, uuid in devices.items())
+        yield executor
 
 
 @contextmanager

@@ -80,17 +80,19 @@ class RunRequest(Request):
 
     ``device`` is None for a GPU if there is one, else the CPU; a dry run may have a product's name instead. With
     ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
-    metered; the precision is each config's. With ``allow_code`` users' functions that build models may run.
+    metered; the precision is each config's. With ``allow_code`` users' functions that build models may run. ``gpus``
+    are the numbers of several GPUs of this host, ``("all",)`` for all; then no device is named.
     """
 
     dry_run: bool = False
     same_board: bool = False
     setting: Setting = USUAL
     allow_code: bool = False
+    gpus: tuple[str, ...] = ()
 
     @staticmethod
     def from_arguments(arguments: Namespace) -> RunRequest:
-        own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code")}
+        own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code", "gpus")}
         setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
         return RunRequest(**vars(Request.from_arguments(arguments)), **own, setting=setting)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from typing import TypeAlias
@@ -24,18 +24,22 @@ Message: TypeAlias = Event | BaseException | None
 """An event, an error that has ended the worker, or None: it waits for a unit, or has come to its end."""
 
 
-def named_gpus(names: Sequence[str]) -> tuple[str, ...]:
-    """Return devices ``cuda:N`` by their numbers, or of ``ALL``. Raises UserError: there is no such GPU."""
+def named_gpus(numbers: Sequence[str]) -> dict[str, str]:
+    """Return the UUIDs of GPUs by their names ``cuda:N``; ``numbers`` may be ``ALL``.
+
+    Raises UserError: one is missing.
+    """
+    named = ",".join(numbers)
     try:
-        there = list(visible_gpus(os.environ))
+        there = visible_gpus(os.environ)
     except GpuError as error:
-        raise UserError(f"--gpus {','.join(names)}: {error}") from error
-    wanted = there if list(names) == [ALL] else [f"cuda:{name}" for name in names]
-    missing = [name for name in wanted if name not in there]
-    if missing:
-        found = some_of([name.removeprefix("cuda:") for name in there])
-        raise UserError(f"--gpus {','.join(names)}: there is no {missing[0]}; there are {found}")
-    return tuple(dict.fromkeys(wanted))
+        raise UserError(f"--gpus {named}: {error}") from error
+    wanted = list(there) if named == ALL else [f"cuda:{number}" for number in numbers]
+    for name in wanted:
+        if name not in there:
+            found = some_of([name.removeprefix("cuda:") for name in there])
+            raise UserError(f"--gpus {named}: {name} is not there; there are {found}")
+    return {name: there[name] for name in wanted}
 
 
 def shares_of_cores(cores: Sequence[int], workers: int) -> list[Sequence[int] | None]:
@@ -115,9 +119,9 @@ def _work(
 
 @contextmanager
 def open_several_gpus(
-    devices: Sequence[str], database: Database, with_meter: bool, limits: Limits = USUAL_LIMITS
+    devices: Collection[str], _: str | None, database: Database, with_meter: bool, limits: Limits = USUAL_LIMITS
 ) -> Iterator[SeveralGpus]:
-    """Make GPUs ready side by side, each in a process of its own. Raises UserError: one cannot be made ready."""
+    """Make GPUs (``cuda:N``) ready side by side, each in a process. Raises UserError: one cannot be made ready."""
     cores = shares_of_cores(sorted(os.sched_getaffinity(0)), len(devices))
     with ExitStack() as stack:
         benches = {

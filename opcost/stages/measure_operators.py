@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from opcost.comparing.corrections import cases_from_memory, excesses_from_memory, is_corrected
 from opcost.errors import UserError
@@ -27,9 +28,9 @@ from opcost.operators.counts import (
 )
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
-from opcost.running.bench import Bench, OpenBench
+from opcost.running.bench import Bench
 from opcost.running.campaign import Campaign, Demand, Outcome, campaigns_of, outcomes
-from opcost.running.engine import Executor, executor_of
+from opcost.running.engine import Executor, OpenBench, executor_of
 from opcost.running.expected_times import size_of, sizes_in
 from opcost.running.plan import Reason, Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
@@ -54,7 +55,8 @@ class OperatorsReport:
     part of each step of measurements in it. ``besides_s`` is the time of the whole run besides its models, and
     ``besides_parts_s`` has its parts: start, drift checks, cache corrections; in a dry run they are expected.
     ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions on a device that is
-    not here. ``later_s`` is the time of cache corrections that the next run measures.
+    not here. ``later_s`` is the time of cache corrections that the next run measures. ``board`` is the UUID of the
+    board whose rows are most of the sum's time, None without rows or on a CPU.
     """
 
     name: str
@@ -79,6 +81,7 @@ class OperatorsReport:
     assumed: AssumedVersions | None = None
     later_s: float = 0.0
     has_whole: bool = True
+    board: str | None = None
 
 
 def measure_operators(
@@ -169,7 +172,7 @@ def _before(campaigns: Mapping[str, Campaign], reports: Mapping[tuple[str, str],
         measured = sum(report.measured for report in own)
         # Chains are measured to a relative error, too.
         is_known = campaign.protocol.relative_error is not None and measured >= KNOWN_FROM
-        mean_s = sum(report.taken_s for report in own) / measured if is_known else None
+        mean_s = campaign.workers * sum(report.taken_s for report in own) / measured if is_known else None
         found[kind] = Before(sum(campaign.expected_s), mean_s)
     return found
 
@@ -181,12 +184,11 @@ def _besides_parts_s(
     reports: Iterable[OperatorsReport | Outcome],
     corrections_s: float = 0.0,
 ) -> dict[str, float]:
-    """Return the parts of a run's time besides its models, in s; workers measure and check for drift side by side."""
-    workers = len(executor.workers)
-    checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / workers
+    """Return the parts of a run's time besides its models, in s; boards are checked for drift side by side."""
+    checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / len(executor.workers)
     parts_s = {"drift_checks": checks_s, "cache_corrections": corrections_s}
     known_s = {name: time_s for name, time_s in parts_s.items() if time_s}
-    taken_s = sum(report.taken_s for report in reports) / workers
+    taken_s = sum(report.taken_s for report in reports)
     return {"start": run_s - taken_s - sum(known_s.values()), **known_s}
 
 
@@ -236,7 +238,11 @@ def _operators_report(
     outcome: Outcome, bench: Bench, request: RunRequest, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
 ) -> OperatorsReport:
     keys = outcome.work.keys
-    config, _ = by_name[outcome.work.name]
+    config, kept = by_name[outcome.work.name]
+    calls = {count.operator.key: count.occurrences for count in kept.counts}
+    times_s: defaultdict[str | None, float] = defaultdict(float)
+    for row in (outcome.rows[key] for key in keys if key in outcome.rows):
+        times_s[row.circumstances.device_uuid] += row.measurement.time_s * calls[tuple_key(row.key)]
     reasons = [outcome.failures[key] for key in keys if key in outcome.failures]
     rows = [outcome.rows[key].measurement for key in keys if key in outcome.rows]
     without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
@@ -260,6 +266,7 @@ def _operators_report(
         device=bench.device,
         device_product=bench.conditions(request.setting).device_product,
         has_whole=config.grid is None,
+        board=max(times_s, key=lambda board: times_s[board], default=None),
     )
 
 
@@ -320,16 +327,21 @@ class FullModelReport:
 
 
 def measure_full_models(
-    request: RunRequest, protocol_for: ProtocolFor, open_bench: OpenBench, progress: Progress
+    request: RunRequest,
+    protocol_for: ProtocolFor,
+    open_bench: OpenBench,
+    progress: Progress,
+    boards: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[FullModelReport]:
-    """Measure each chosen model as a whole, unless the database has it."""
+    """Measure each chosen model as a whole, unless the database has it, on the board of its name if that is there."""
     configs = request.models(request.check)
     shipped = sizes_in(request.database.model_operators)
     works = []
     for config in configs:
         model, size = model_tuple(config), size_of(config, shipped)
         sizes = {} if size is None else {model.key: size}
-        works.append(Work(config.name, request.setting_of(config), (Case(model),), sizes))
+        board = boards.get(config.name)
+        works.append(Work(config.name, request.setting_of(config), (Case(model),), sizes, board))
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as opened:
         executor, database = executor_of(opened), request.database
@@ -411,8 +423,9 @@ def measure_units(
 ) -> list[UnitReport]:
     """Measure the missing operators and the whole of each chosen model, model by model.
 
-    Rows of other boards do not count as measured, so that all rows of a model are of one board. The device is made
-    ready once for all models. ``announce`` is called with the plan before anything is measured.
+    Rows of other boards do not count as measured, so that all rows of a model are of one board, or of those that
+    measure side by side. Devices are made ready once for all models. ``announce`` is called with the plan before
+    anything is measured.
     """
     request = replace(request, same_board=True)
     # Before the operators are measured, which takes minutes and runs no code of a user.
@@ -423,14 +436,16 @@ def measure_units(
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as bench:
 
-        def opened(*_: object) -> AbstractContextManager[Bench]:
+        def opened(*_: object) -> AbstractContextManager[Bench | Executor]:
             return nullcontext(bench)
 
         def both(these: tuple[str, ...], dry_run: bool) -> list[UnitReport]:
             one = replace(request, names=these, dry_run=dry_run)
             of_wholes = replace(one, setting=replace(one.setting, cache=WARM))
             operators = measure_operators(one, protocols.operators, opened, progress, protocols.input_data)
-            wholes = measure_full_models(of_wholes, protocols.wholes, opened, progress)
+            # Boards of one product differ, so a whole is measured where most of its sum was.
+            boards = {report.name: report.board for report in operators}
+            wholes = measure_full_models(of_wholes, protocols.wholes, opened, progress, boards)
             return [UnitReport(own.name, own, whole) for own, whole in zip(operators, wholes, strict=True)]
 
         if not names:
@@ -443,7 +458,10 @@ def measure_units(
         if request.dry_run:
             return plan
         announce(plan)
-        found = [report for name in names for report in both((name,), dry_run=False)]
+        # One worker has complete models first; of several none waits for the end of a model.
+        is_alone = len(executor_of(bench).workers) == 1
+        parts = [(name,) for name in names] if is_alone else [names]
+        found = [report for part in parts for report in both(part, dry_run=False)]
     parts_s, run_s, taken_s = Counter(), time.monotonic() - begin_s, 0.0
     for part in (part for report in found for part in (report.operators, report.whole)):
         parts_s.update({name: time_s for name, time_s in part.besides_parts_s.items() if name not in ONCE})

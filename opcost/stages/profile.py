@@ -28,8 +28,9 @@ from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
 from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, short_hash
 from opcost.progress import Progress
-from opcost.running.bench import Bench, OpenBench
+from opcost.running.bench import Bench
 from opcost.running.devices import choose_device
+from opcost.running.engine import Executor, OpenBench, executor_of
 from opcost.running.planned_bench import open_local_bench
 from opcost.running.request import RunRequest
 from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
@@ -195,10 +196,11 @@ def _measured(request: RunRequest, configs: Sequence[ModelConfig], progress: Pro
     conditions: dict[str, Conditions] = {}
 
     @contextmanager
-    def open_recorded(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench]:
-        with measuring.open_bench(device, database, with_meter) as bench:
+    def open_recorded(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench | Executor]:
+        with measuring.open_bench(device, database, with_meter) as opened:
+            bench = next(iter(executor_of(opened).kinds.values()))
             conditions.update({one.name: bench.conditions(request.setting_of(one)) for one in configs})
-            yield bench
+            yield opened
 
     units = measure_units(request, measuring.protocols, open_recorded, progress, measuring.announce)
     request = replace(request, database=request.database.read_once())

@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,8 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.running import bench as bench_module
-from opcost.running.several_gpus import SeveralGpus, open_several_gpus, shares_of_cores
+from opcost.running.several_gpus import open_several_gpus, shares_of_cores
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
-from opcost.storage.database import Database
 
 SHORT = MeasurementProtocol(0.5, 1.0)
 DEVICES = tuple(f"cuda:{number}" for number in range(3))
@@ -33,11 +33,8 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_module, "answering", fatal_answering)
 
 
-def opened(_: str | None, database: Database, with_meter: bool) -> AbstractContextManager[SeveralGpus]:
-    return open_several_gpus(DEVICES, database, with_meter)
-
-
 def run(campaign: SimulatedCampaign, progress: RecordedProgress | None = None) -> OperatorsReport:
+    opened = partial(open_several_gpus, DEVICES)
     (report,) = measure_operators(campaign.request(), lambda _: SHORT, opened, progress or RecordedProgress())
     return report
 
