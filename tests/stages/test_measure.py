@@ -20,7 +20,8 @@ from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
 from opcost.prediction.durations import Size
 from opcost.running import expected_times
-from opcost.running.campaign import Campaign
+from opcost.running.campaign import Demand, campaigns_of, outcomes
+from opcost.running.engine import LocalExecutor
 from opcost.running.plan import Work
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport, measure_full_models, measure_operators
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
@@ -172,11 +173,11 @@ def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> 
         Setting(cache=cache, execution=execution) for cache, execution in (("warm", "graph"), ("cold", "eager"))
     ]
     works = [Work(setting.cache, setting, (Case(RELU), Case(GELU))) for setting in settings]
-    request = campaign.request()
+    demand = Demand(works, lambda _: SHORT, campaign.database, campaign.database.operator_measurements)
     with campaign.open_apparatus(None, campaign.database, True) as bench:
-        measuring = Campaign(bench, SHORT, request, request.database.operator_measurements, works)
-        outcomes = list(measuring.run(RecordedProgress()))
-    assert [(outcome.work.name, outcome.measured) for outcome in outcomes] == [("warm", 2), ("cold", 2)]
+        executor = LocalExecutor(bench)
+        found_in_turn = list(outcomes(executor, campaigns_of(executor, demand), RecordedProgress()))
+    assert [(outcome.work.name, outcome.measured) for _, outcome in found_in_turn] == [("warm", 2), ("cold", 2)]
     assert campaign.settings == [settings[0], settings[0], settings[1], settings[1]]
     found = [(row.conditions.cache, row.conditions.execution) for row in rows(campaign)]
     assert found == [("warm", "graph")] * 2 + [("cold", "eager")] * 2
