@@ -20,7 +20,7 @@ from opcost.operators.counts import CAPTURED, EVERYTHING, Case, OperatorCount, O
 from opcost.operators.tuples import META, PlainValue, tensor_specs
 from opcost.operators.values import InputStatistics, InputValues
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
-from opcost.summing.summation import EnergyBasis, ModelCost, sum_beside
+from opcost.summing.summation import ModelCost, sum_beside
 
 NORMAL_FACTOR = 1.645
 """The standard errors within which nine tenths of normally distributed errors are."""
@@ -117,11 +117,6 @@ class PredictedRun:
     calls: tuple[PredictedCalls, ...]
     result: ModelResult
     widened: tuple[Widened, ...] = ()
-
-    @property
-    def basis(self) -> EnergyBasis:
-        """The basis of the energy: that of the sum; samples are normalised where they can be."""
-        return self.result.cost.basis if self.result.cost.parts else EnergyBasis.NORMALISED
 
     @property
     def is_above_limit(self) -> bool:

@@ -18,13 +18,13 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from opcost.estimates import FloatArray
+from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec, distinct_specs, tensor_specs
 from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
-from opcost.summing.summation import EnergyBasis
+from opcost.summing.summation import common_basis
 
 CONVOLUTION = "convolution"
 DEPTHWISE, GROUPED, POINTWISE = "convolution depthwise", "convolution in groups", "convolution pointwise"
@@ -363,7 +363,10 @@ def samples_of(
     kinds = tuple(kind_of(count) for count, _ in found)
     energies_j = []
     for _, rows in found:
-        energies = [(_known_energy_j(row), boards.offsets.get(row.circumstances.device_uuid, 0.0)) for row in rows]
+        energies = [
+            (value_of(common_basis([row]).energy_of(row)), boards.offsets.get(row.circumstances.device_uuid, 0.0))
+            for row in rows
+        ]
         of_boards = [energy_j * math.exp(-offset) for energy_j, offset in energies if energy_j is not None]
         energies_j.append(median(of_boards) if of_boards else math.nan)
     return Samples(
@@ -402,7 +405,7 @@ def boards_of(cases: Iterable[Sequence[MeasurementRow]]) -> Boards:
     for rows in cases:
         by_board: dict[str | None, list[float]] = {}
         for row in rows:
-            energy_j = _known_energy_j(row)
+            energy_j = value_of(common_basis([row]).energy_of(row))
             if energy_j is not None:
                 by_board.setdefault(row.circumstances.device_uuid, []).append(math.log(energy_j))
         if len(by_board) > 1:
@@ -442,11 +445,3 @@ def shape_of(kind: str, operator: OperatorTuple) -> str:
     """Return what calls of a kind have in common that do the same work: parameters and inputs."""
     parameters = [f"{name}={value}" for name, value in operator.parameters if name != "inplace"]
     return "|".join([kind, *parameters, operator.inputs_text])
-
-
-def _known_energy_j(row: MeasurementRow) -> float | None:
-    for basis in (EnergyBasis.NORMALISED, EnergyBasis.MEASURED):
-        energy = basis.energy_of(row)
-        if energy is not None:
-            return energy.value
-    return None

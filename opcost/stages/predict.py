@@ -45,7 +45,7 @@ from opcost.storage.database import Database
 from opcost.storage.files import keep, kept, replace_file
 from opcost.storage.schemas import is_listable, tuples_text
 from opcost.storage.table import CsvTable
-from opcost.summing.summation import EnergyBasis, Measurements, best_of_each_board, common_basis
+from opcost.summing.summation import EnergyBasis, Measurements, best_of_each_board
 from opcost.units import duration, percent, some_of
 from opcost.version import __version__
 
@@ -113,7 +113,9 @@ class Prediction:
 
     @property
     def basis(self) -> EnergyBasis:
-        return self.run.basis if self.whole is None else common_basis([self.whole])
+        """The basis of the energy. Samples are normalised where they can be."""
+        is_known = self.whole is not None or self.result.cost.parts
+        return self.result.basis if is_known else EnergyBasis.NORMALISED
 
     @property
     def power_w(self) -> float | None:
