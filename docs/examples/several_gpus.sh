@@ -1,0 +1,27 @@
+#!/bin/sh
+# The same operator tuples on one GPU of this host and on all: times, figures, and what the load of the host does to
+# eager calls. It takes about eight minutes on four H200s, and needs the extras torch and timm.
+#
+# sh docs/examples/several_gpus.sh FOLDER [PYTHON]
+set -eu
+folder=${1:?name a folder for models and databases} python=${2:-python3}
+opcost() { "$python" -m opcost "$@" --home "$folder"; }
+measure() { base=$1; shift; opcost measure $models --relative-error 0.01 --verbose "$@" --database "$folder/$base" 2> "$folder/$base.log"; }
+
+# The first five usable names of random.Random(65).sample(sorted(timm.list_models()), 16), drawn before any was measured.
+opcost make-configs timm:resnet51q timm:mobilenetv3_large_150d timm:iformer_l_distilled timm:seresnetaa50d timm:twins_pcpvt_small
+models='timm_resnet51q_32x3x256x256 timm_mobilenetv3_large_150d_32x3x256x256 timm_iformer_l_distilled_32x3x224x224
+timm_seresnetaa50d_32x3x224x224 timm_twins_pcpvt_small_32x3x224x224'
+opcost count $models
+opcost filter $models
+
+measure one --gpus 0
+measure all --gpus all
+
+# Launches from Python are what other processes' load of the host disturbs first.
+models=timm_twins_pcpvt_small_32x3x224x224
+measure eager_one --gpus 0 --execution eager
+measure eager_all --gpus all --execution eager
+
+"$python" benchmarks/side_by_side.py "$folder/one" "$folder/all"
+"$python" benchmarks/side_by_side.py "$folder/eager_one" "$folder/eager_all"
