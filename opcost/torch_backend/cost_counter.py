@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
@@ -40,6 +40,7 @@ from opcost.torch_backend.formulas import (
     table_of,
 )
 from opcost.torch_backend.meta_device import RECURRENT, fused_attention, is_fused_attention, recurrent
+from opcost.torch_backend.passes import DispatchMode
 from opcost.torch_backend.values import arguments_by_name, is_dense, packed_tensors, stored_parts
 
 ALLOCATIONS = frozenset(
@@ -79,13 +80,13 @@ class Work:
         return Work(least_flop(costs), total(costs).memory_bytes, len(costs))
 
 
-class Operations(TorchDispatchMode):
+class Operations(DispatchMode):
     """While active, calls operations by ``run``, which gets an operation with its arguments, also within others."""
 
     supports_higher_order_operators = True
 
     def __init__(self, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._run = run
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -19,9 +19,10 @@ from torch._prims_common import suggest_memory_format
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import linear
 from torch.utils import backend_registration
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.operators.tuples import META
+from opcost.torch_backend.passes import DispatchMode
 from opcost.torch_backend.values import arguments_by_name
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -48,7 +49,7 @@ def like_a_device(device: str = META) -> Iterator[None]:
 
 def results_of_a_device(device: str) -> AbstractContextManager[object]:
     """Return the part of ``like_a_device`` that belongs to a thread: layouts and results of operations."""
-    return _DeviceResults() if device == META else nullcontext()  # type: ignore[no-untyped-call]
+    return _DeviceResults() if device == META else nullcontext()
 
 
 def is_channels_last(tensor: torch.Tensor) -> bool:
@@ -97,7 +98,7 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
     return result if has_batch else result.squeeze(0)
 
 
-class _DeviceResults(TorchDispatchMode):
+class _DeviceResults(DispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten._native_multi_head_attention.default and args[0].is_meta:

@@ -1,4 +1,4 @@
-"""Passes of a model or an operator: how calls run in each phase."""
+"""Passes of a model or an operator: how calls run in each phase, and modes that see their operations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import Phase
@@ -50,6 +51,17 @@ def running_calls() -> Iterator[None]:
     stance = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with MODES[present_phase()](), stance:
         yield
+
+
+class DispatchMode(TorchDispatchMode):
+    """A mode whose handler torch does not hide from its compiler. It would import the compiler: that takes seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 @contextmanager

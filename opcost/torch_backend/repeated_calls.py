@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import WARM
@@ -22,7 +21,7 @@ from opcost.measuring.workload import Calls
 from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.cost_counter import autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.formulas import WRITTEN
-from opcost.torch_backend.passes import running_calls
+from opcost.torch_backend.passes import DispatchMode, running_calls
 from opcost.torch_backend.values import arguments_by_name
 from opcost.units import megabytes
 
@@ -200,16 +199,12 @@ def elsewhere(operation: Operation) -> Calls:
     return Calls(lambda: variant(**given), flags=MODIFIES, notes=ELSEWHERE)
 
 
-class ObservingMode(TorchDispatchMode):
-    """Runs operations by a function. For it torch need not import its compiler: that takes seconds."""
+class ObservingMode(DispatchMode):
+    """Runs operations by a function."""
 
     def __init__(self, run: Callable[[Operation], Any]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._run = run
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._run(Operation(func, args, kwargs or {}))
