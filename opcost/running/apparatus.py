@@ -50,7 +50,7 @@ from opcost.running.devices import choose_device, facts_of
 from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
-from opcost.torch_backend.alone import difference, replay_device
+from opcost.torch_backend.alone import load_libraries, quick_difference
 from opcost.torch_backend.capture import steady
 from opcost.torch_backend.passes import in_phase
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
@@ -124,9 +124,8 @@ class Workloads:
             register_operations(setting.code)
         # Before it is built, so that the memory never holds it twice.
         counted, found = case.counted, None
-        device = None if counted is None else replay_device(case.counted_on, self.device)
-        if counted is not None and device is not None:
-            found = difference(counted, device, partial(autocast, setting.precision, device))
+        if counted is not None:
+            found = quick_difference(counted, case.counted_on, self.device, setting.precision)
         loop = partial(context, keeps_casts=False)
         workload = operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
         if found is None:
@@ -366,6 +365,7 @@ def open_apparatus(
                 background = BackgroundLoad(partial(additions, device))
                 stack.callback(background.close)
                 background.resume()
+                load_libraries(device)
             clock = SystemClock()
             yield Apparatus(
                 device=device,

@@ -28,7 +28,7 @@ known."""
 
 GPU_STARTING_S = 15.0
 CPU_STARTING_S = 5.0
-"""Time to start the process that measures, with torch and the libraries that the first operator loads: on an H200 9 s
+"""Time to start the process that measures, with torch and the libraries that operators load: on an H200 9 s
 lay between two campaigns (median of 20), and the first whole model took 6 s longer (14 campaigns, 2026-11-22); on two
 cores of a server 2026-11-23."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -26,6 +27,7 @@ from opcost.operators.counts import (
 )
 from opcost.operators.grids import AnyGrid, GridPoint
 from opcost.operators.input_roles import shown_inputs
+from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import DTYPE, FLOAT32, META, OperatorTuple, PlainValue, TensorSpec, mapped, value_text
 from opcost.operators.values import NORMAL, InputData, InputValues
 from opcost.torch_backend.capture import capture
@@ -35,8 +37,9 @@ from opcost.torch_backend.operators import UNKNOWN, find_operator
 from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.repeated_calls import WEIGHTS_OF_FUNCTIONS
+from opcost.torch_backend.switches import autocast
 from opcost.torch_backend.values import plain_value
-from opcost.torch_backend.workload import REFUSED, one_line, operator_call
+from opcost.torch_backend.workload import REFUSED, one_line, operator_call, operator_workload
 from opcost.units import number_of, some_of
 
 DEPENDING_ON_VALUES = frozenset(
@@ -98,6 +101,57 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
     if count.operations and cost.memory_bytes != count.memory_bytes:
         return Difference(f"{cost.memory_bytes} bytes, not {count.memory_bytes}", flag)
     return None
+
+
+# The tries of a measurement ask again.
+@lru_cache(maxsize=1)
+def quick_difference(count: OperatorCount, counted_on: str, device: str, precision: str) -> Difference | None:
+    """Return the difference on a device of the kind that counted an operator, None if none is here.
+
+    One that was counted on a CPU runs on shapes first, in milliseconds. If it differs there, it runs on values, which
+    takes a CPU up to a second. Of 3,816 shipped tuples that were counted on CPUs none differed either way.
+    """
+    kind = replay_device(counted_on, device)
+    # Shapes have no autocast: it is an error there.
+    if kind is None or (kind == "cpu" and difference(count, META, partial(autocast, precision, META)) is None):
+        return None
+    return difference(count, kind, partial(autocast, precision, kind))
+
+
+FIRST = (
+    "torch.nn.functional.conv2d on (float32[8, 64, 28, 28], float32[64, 64, 3, 3], float32[64])",
+    "torch.nn.functional.conv2d on (float32[8, 64, 28, 28], float32[64, 1, 3, 3], None, 1, 1, 1, 64)",
+    "torch.nn.functional.linear on (float32[256, 256], float32[512, 256], float32[512])",
+    "torch.Tensor.matmul on (float32[16, 64, 64], float32[16, 64, 64])",
+    "torch.nn.functional.batch_norm on (float32[8, 64, 28, 28], float32[64], float32[64])",
+    "torch.nn.functional.layer_norm on (float32[256, 256], (256,))",
+    "torch.nn.functional.scaled_dot_product_attention on (float32[2, 4, 64, 64], float32[2, 4, 64, 64], "
+    "float32[2, 4, 64, 64])",
+    "torch.nn.functional.softmax on (float32[256, 256], dim=-1)",
+    "torch.nn.functional.gelu on (float32[256, 256])",
+    "torch.nn.functional.relu on (float32[256, 256], inplace=True)",
+    "torch.Tensor.add on (float32[256, 256], float32[256, 256])",
+    "torch.Tensor.mean on (float32[256, 256], -1)",
+    "torch.cat on ((float32[256, 256], float32[256, 256]), dim=1)",
+    "torch.nn.functional.max_pool2d on (float32[8, 64, 28, 28], 2)",
+    "torch.nn.functional.adaptive_avg_pool2d on (float32[8, 64, 28, 28], (1, 1))",
+    "torch.nn.functional.embedding on (int64[256], float32[256, 256])",
+)
+"""Operators of each library of a GPU, and of the common kernels of torch's own."""
+
+
+def load_libraries(device: str) -> None:
+    """Run small operators as a measurement does: it would wait 4 s to 20 s for the libraries that its first ones load.
+
+    One that the device does not take is left out.
+    """
+    for text in FIRST:
+        for dtype in (FLOAT32, "bfloat16"):
+            operator = parse_tuple(text.replace(FLOAT32, dtype))
+            with suppress(CannotMeasureError, *REFUSED):
+                operator_workload(operator, device).run(1)
+                # On shapes torch imports its compiler.
+                replay(operator, META)
 
 
 def _names(operations: Iterable[tuple[str, int]]) -> str:

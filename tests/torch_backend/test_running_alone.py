@@ -15,7 +15,8 @@ from opcost.errors import CannotMeasureError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.texts import parse_tuple
 from opcost.operators.tuples import OperatorTuple, Structure, model_operator
-from opcost.torch_backend.alone import difference
+from opcost.torch_backend import alone
+from opcost.torch_backend.alone import FIRST, difference, replay
 from opcost.torch_backend.capture import capture, operator_modules, run_first
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.ready_model import ReadyModel
@@ -372,3 +373,34 @@ class Sharing(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.norm(self.layer(x))  # type: ignore[no-any-return]
+
+
+# Counts beside what runs alone
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [(lambda self, x: x.relu(), ["meta"]), (lambda self, x: x.nonzero(), ["meta", "cpu"])],
+    ids=["on shapes", "on values"],
+)
+def test_a_count_of_a_cpu_is_compared_on_values_only_if_shapes_differ_and_once_for_all_tries(
+    call: Callable[..., torch.Tensor], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (count,) = capture(run_first(ReadyModel(SmallModel(call), (IMAGE,))), MODEL).counts
+    found, devices = difference(count, "cpu"), []
+
+    def noting(operator: OperatorTuple, device: str, *rest: Any) -> Any:
+        devices.append(device)
+        return replay(operator, device, *rest)
+
+    monkeypatch.setattr(alone, "replay", noting)
+    assert [alone.quick_difference(count, "cpu", "cuda:0", "fp32") for _ in range(3)] == [found] * 3
+    assert devices == expected
+
+
+@pytest.mark.parametrize("text", FIRST)
+def test_what_loads_libraries_runs(text: str) -> None:
+    """One that does not is left out in silence."""
+    operator = parse_tuple(text)
+    operator_workload(operator, "cpu").run(1)
+    assert replay(operator, "meta")[1]
