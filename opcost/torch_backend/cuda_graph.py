@@ -112,8 +112,8 @@ class CapturedCalls:
                 graph.replay()
 
 
-def capture_calls(calls: Calls, device: str) -> CapturedCalls:
-    """Capture as many cycles of calls as take about ``REPLAY_S``, but at least one.
+def capture_calls(calls: Calls, device: str, replay_s: float = REPLAY_S) -> CapturedCalls:
+    """Capture as many cycles of calls as take about ``replay_s``, but at least one.
 
     Short calls that can be relocated are captured in ``PLACEMENTS`` memory placements of ``REPLAY_PER_PLACEMENT_S``
     each, or in fewer if memory is short. One cycle of calls that synchronise with the device, and have no overhead, is
@@ -133,7 +133,7 @@ def capture_calls(calls: Calls, device: str) -> CapturedCalls:
     shortages = torch.cuda.memory_stats(device).get("num_ooms", 0)
     with torch.cuda.stream(stream), running_calls():
         try:
-            captured = _in_placements(calls, stream)
+            captured = _in_placements(calls, stream, replay_s)
         except SynchronisationRefusal:
             if calls.overhead is not None:
                 # A pause is no operation of torch: a replay in pieces would leave it out.
@@ -157,10 +157,10 @@ def capture_again(call: Call, calls: int, stream: torch.cuda.Stream) -> Captured
     return CapturedCalls((graph,), calls, stream, (call,))
 
 
-def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
+def _in_placements(calls: Calls, stream: torch.cuda.Stream, replay_s: float) -> CapturedCalls:
     device = str(stream.device)
     free = torch.cuda.mem_get_info(device)[0]
-    cycles, placements = _division(calls, stream)
+    cycles, placements = _division(calls, stream, replay_s)
     kept = [calls.cycle]
     graphs = [_in_cleared_memory(partial(GraphRecorder.captured, call=calls.cycle, calls=cycles), stream)]
     taken = free - torch.cuda.mem_get_info(device)[0]
@@ -180,15 +180,15 @@ def _in_placements(calls: Calls, stream: torch.cuda.Stream) -> CapturedCalls:
     return CapturedCalls(tuple(graphs), cycles, stream, tuple(kept), notes=notes)
 
 
-def _division(calls: Calls, stream: torch.cuda.Stream) -> tuple[int, int]:
+def _division(calls: Calls, stream: torch.cuda.Stream, replay_s: float) -> tuple[int, int]:
     """Return the number of cycles to capture in each placement, and the number of placements."""
     # A call that is long outside a graph may be launch-bound, so it is timed in a graph, too.
-    if _warm_up(calls.cycle, stream) >= calls.period * REPLAY_S / 2:
+    if _warm_up(calls.cycle, stream) >= calls.period * replay_s / 2:
         return 1, 1
     cycles = max(PROBE_CALLS // calls.period, 1)
     cycle_s = _replayed_s(calls.cycle, cycles, stream) / cycles
     has_placements = calls.relocated is not None and cycle_s <= calls.period * LONGEST_RELOCATED_S
-    placements, replay_s = (PLACEMENTS, REPLAY_PER_PLACEMENT_S) if has_placements else (1, REPLAY_S)
+    placements, replay_s = (PLACEMENTS, REPLAY_PER_PLACEMENT_S) if has_placements else (1, replay_s)
     return max(min(round(replay_s / cycle_s), MAXIMUM_CALLS // (placements * calls.period)), 1), placements
 
 

@@ -28,6 +28,7 @@ from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.torch_backend.cost_counter import ALLOCATIONS, tensors_of
 from opcost.torch_backend.cuda_graph import (
     PROBE_CALLS,
+    REPLAY_S,
     CapturedCalls,
     CaptureRefusal,
     capture_again,
@@ -193,12 +194,12 @@ def refused_calls(device: str) -> Iterator[None]:
         raise CannotMeasureError(one_line(error)) from error
 
 
-def as_graph(workload: EagerWorkload) -> GraphWorkload | EagerWorkload:
+def as_graph(workload: EagerWorkload, replay_s: float = REPLAY_S) -> GraphWorkload | EagerWorkload:
     """Return the calls in CUDA graphs, or eagerly with a note why; a CannotMeasureError if torch raises an error."""
 
     def graph_of(eager: EagerWorkload, overhead: GraphWorkload | None) -> GraphWorkload:
         with refused_calls(eager.device), eager.context():
-            return GraphWorkload(capture_calls(eager.calls, eager.device), eager, overhead)
+            return GraphWorkload(capture_calls(eager.calls, eager.device, replay_s), eager, overhead)
 
     try:
         return graph_of(workload, None if workload.overhead is None else graph_of(workload.overhead, None))
@@ -318,6 +319,11 @@ PROBE_CLOCKS = 2_000_000
 ELEMENTS = 2**22
 """Elements of each of three fp32 tensors, 50 MB in total. They fit into an H200's cache and draw about 500 W, as much
 as operators on average. Larger tensors draw almost 700 W, the power limit."""
+
+
+BATCH_S = 0.005
+"""Length of a batch of the background load. Python may keep a thread waiting for so long before it starts the next one.
+A pause of the load waits for one and a half."""
 
 
 def with_pauses(calls: Calls, device: str, duty_cycle: float) -> Calls:
@@ -440,4 +446,4 @@ def additions(device: str) -> Workload:
     """Return additions as a background load; ``CannotMeasureError`` if the device has not enough memory."""
     with refused_calls(device):
         augend, addend, total = (torch.randn(ELEMENTS, device=device) for _ in range(3))
-        return as_graph(EagerWorkload(Calls(partial(torch.add, augend, addend, out=total)), device))
+        return as_graph(EagerWorkload(Calls(partial(torch.add, augend, addend, out=total)), device), BATCH_S)
