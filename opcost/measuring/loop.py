@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -196,24 +197,24 @@ truth; with two at 0.9, 95 % do, after 20 % more time (``docs/log/simulated.md``
 
 
 def run_loop(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Loop:
-    """Warm up for ``warm_up_s`` after one round, then run chunks of equal size until the protocol is satisfied."""
+    """Warm up for ``warm_up_s`` after one round, then run chunks of equal size until the protocol is satisfied.
+
+    The device is still at work on a last chunk, so that meters may be read meanwhile; then ``finish`` the workload.
+    """
     workload.run(1)
     workload.finish()
     load_begin = _now(instruments)
     rounds = _warm_up(workload, instruments, protocol)
     loops = _growing_loop(workload, instruments, rounds, load_begin)
-    is_too_heavy = False
     if protocol.at_full_clocks:
-        load = Window(load_begin.epoch_s, instruments.clock.read().epoch_s)
-        is_too_heavy = is_far_above_limit(instruments.log(), load, instruments.device.power_limit_w)
-    if is_too_heavy:
-        loop = replace(next(loops), is_too_heavy=True)
-    elif protocol.relative_error is None:
-        loop = next(loop for loop in loops if _is_long(loop, protocol.loop_s))
-    else:
-        loop = _precise_loop(loops, protocol, instruments)
-    workload.finish()
-    return loop
+        first = next(loops)
+        load = Window(load_begin.epoch_s, first.end.epoch_s)
+        if is_far_above_limit(instruments.log(), load, instruments.device.power_limit_w):
+            return replace(first, is_too_heavy=True)
+        loops = chain([first], loops)
+    if protocol.relative_error is None:
+        return next(loop for loop in loops if _is_long(loop, protocol.loop_s))
+    return _precise_loop(loops, protocol, instruments)
 
 
 def _now(instruments: Instruments) -> ClockReading:
@@ -298,8 +299,8 @@ def _growing_loop(
 def _warm_up(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> int:
     """Run for at least the warm-up's time and return the number of rounds of a chunk.
 
-    Short chunks take more time per round, so the number comes from a chunk with at least half as many rounds. The last
-    chunk has that number of rounds, too: a device may report the end of a chunk one chunk later.
+    Short chunks take more time per round, so the number comes from a chunk with at least half as many rounds. The chunk
+    that was started last has that number of rounds, too: a device may report the end of a chunk one chunk later.
     """
     begin = now = _now(instruments)
     rounds = 1
@@ -309,9 +310,8 @@ def _warm_up(workload: Workload, instruments: Instruments, protocol: Measurement
         if ended:
             per_round_s = max(_ended_s(workload, previous, now) / ended, 1e-9)
             wanted = max(1, round(protocol.chunk_s / per_round_s))
-            if wanted <= 2 * ended and _is_warm(begin, now, instruments, protocol):
-                workload.run(wanted)
-                return wanted
+            if wanted <= 2 * min(ended, rounds) and _is_warm(begin, now, instruments, protocol):
+                return rounds
             rounds = min(wanted, 10 * rounds)
 
 

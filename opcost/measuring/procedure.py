@@ -113,6 +113,7 @@ def _measured_without(
             observer.before_start()
         try:
             time_s = run_loop(overhead, instruments, TIMING).time_s
+            overhead.finish()
         finally:
             for observer in instruments.observers:
                 observer.after_finish()
@@ -131,6 +132,7 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
             findings = [observer.after_finish() for observer in instruments.observers]
         finally:
             trace = instruments.stop()
+    workload.finish()
     if protocol.duty_cycle < 1:
         reason = "the meter is for steady loads only, and this load has pauses"
         checks = (

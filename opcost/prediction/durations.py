@@ -90,7 +90,7 @@ def run_s(time_s: float, execution: str, protocol: MeasurementProtocol, device_t
     # A loop ends with a chunk, on average half a chunk late.
     whole_loop_s = max(loop_s + chunk_s / 2, MINIMUM_CHUNKS * chunk_s)
     # A chunk on a CPU has ended when its call returns. On a GPU one more is always under way.
-    under_way = 1 if device_type == "cpu" else 2
+    under_way = 0 if device_type == "cpu" else 1
     return time_s + max(protocol.warm_up_s, time_s) + under_way * chunk_s + whole_loop_s
 
 

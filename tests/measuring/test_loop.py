@@ -9,6 +9,7 @@ from opcost.estimates import Estimate, half_width_ratio
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.loop import Forecast, Loop, is_precise, is_throttled, run_loop
+from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.measuring.workload import Workload
 from opcost.power.ports import ClockReading, PowerSource
@@ -36,13 +37,14 @@ class Script:
     placements = 1
     waits = None
     notes = ""
+    flags = ()
     overhead: Workload | None = None
     ended_s: float | None = None
 
     def run(self, rounds: int) -> int:
         self.calls.append("run")
-        # One first round, one of the warm-up, and one that fills the pipeline.
-        chunk = len(self.calls) - len(("run", "finish", "run", "run")) - 1
+        # One first round, and one of the warm-up.
+        chunk = len(self.calls) - len(("run", "finish", "run")) - 1
         self.now_s += self.chunks_s[chunk] if 0 <= chunk < len(self.chunks_s) else CHUNK_S
         return rounds
 
@@ -83,9 +85,9 @@ def test_a_loop_ends_when_it_is_a_tenth_more_precise_than_asked_at_the_first_loo
     assert chunks_until(0.999 * found / 0.9, Script(late)) == 22
 
 
-def test_the_device_is_idle_when_a_loop_has_ended() -> None:
+def test_the_device_is_idle_when_a_measurement_has_ended() -> None:
     script = Script()
-    run_loop(script, Instruments(script, script), MeasurementProtocol(0.0, 0.5))
+    measure(script, Instruments(script, script), MeasurementProtocol(0.0, 0.5))
     assert script.calls.count("finish") == 2
     assert script.calls[-1] == "finish"
 
