@@ -144,9 +144,6 @@ def capture_calls(calls: Calls, device: str, replay_s: float = REPLAY_S) -> Capt
             captured = CapturedCalls((pieces,), 1, stream, (calls.cycle,), pieces.waits)
     if torch.cuda.memory_stats(device).get("num_ooms", 0) > shortages:
         captured = replace(captured, flags=(Flag.OUT_OF_MEMORY_IN_CAPTURE,))
-    for placement in range(len(captured.graphs)):
-        # The first launch uploads a graph to the device, which takes 1 us for each of its kernels.
-        captured.replay(1, placement)
     return captured
 
 
@@ -161,8 +158,17 @@ def _in_placements(calls: Calls, stream: torch.cuda.Stream, replay_s: float) -> 
     device = str(stream.device)
     free = torch.cuda.mem_get_info(device)[0]
     cycles, placements = _division(calls, stream, replay_s)
-    kept = [calls.cycle]
-    graphs = [_in_cleared_memory(partial(GraphRecorder.captured, call=calls.cycle, calls=cycles), stream)]
+    kept, graphs = [], []
+
+    def capture(call: Call) -> None:
+        graph = _in_cleared_memory(partial(GraphRecorder.captured, call=call, calls=cycles), stream)
+        # The first launch uploads a graph to the device, which takes 1 us for each of its kernels. Meanwhile the next
+        # one is captured.
+        graph.replay()
+        kept.append(call)
+        graphs.append(graph)
+
+    capture(calls.cycle)
     taken = free - torch.cuda.mem_get_info(device)[0]
     missing_reason = ""
     try:
@@ -170,9 +176,7 @@ def _in_placements(calls: Calls, stream: torch.cuda.Stream, replay_s: float) -> 
             if torch.cuda.mem_get_info(device)[0] < FREE_PLACEMENTS * taken:
                 missing_reason = "not enough free memory"
                 break
-            call = calls.relocated()
-            graphs.append(_in_cleared_memory(partial(GraphRecorder.captured, call=call, calls=cycles), stream))
-            kept.append(call)
+            capture(calls.relocated())
     except Exception as error:
         reason = str(error).partition("\n")[0]
         missing_reason = f"{type(error).__name__}: {reason}"

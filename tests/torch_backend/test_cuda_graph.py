@@ -65,7 +65,7 @@ class FakeCuda:
 class FakeGraph:
     def __init__(self, cuda: FakeCuda) -> None:
         self._cuda = cuda
-        self.calls = 0
+        self.calls = self.replays = 0
         cuda.graphs.append(self)
 
     def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
@@ -78,6 +78,7 @@ class FakeGraph:
             raise RuntimeError("operation failed due to a previous error during capture\nmore")
 
     def replay(self) -> None:
+        self.replays += 1
         self._cuda.now_s += self.calls * self._cuda.call_s
 
 
@@ -215,7 +216,8 @@ def test_short_calls_are_captured_in_several_placements(
 
     captured = capture_calls(Calls(cuda.call, period, relocated=relocated), "cuda:0")
     assert (len(captured.graphs), captured.cycles) == (placements, cycles)
-    assert {graph.calls for graph in captured.graphs} == {cycles}  # type: ignore[attr-defined]
+    # Each has been uploaded.
+    assert {(graph.calls, graph.replays) for graph in captured.graphs} == {(cycles, 1)}  # type: ignore[union-attr]
     # The memory that each graph reads is kept with its calls.
     assert captured.kept == (cuda.call, *made)
     assert captured.notes == ""
