@@ -242,17 +242,15 @@ def gaps(found: Sequence[Compared]) -> str:
 
 
 def kernel_kinds(found: Sequence[Compared]) -> str:
-    seen: dict[str, list[tuple[str, float]]] = {}
     profiled = {one.row.name: kernels for one in found if (kernels := one.comparison.kernels) is not None}
-    for name, kernels in profiled.items():
-        for kind, error in kernels.by_kind:
-            seen.setdefault(kind, []).append((name, error))
+    of_kinds = ((kind, name, error) for name, kernels in profiled.items() for kind, error in kernels.by_kind)
+    seen = grouped(of_kinds, lambda one: one[0])
     if not profiled:
         return paragraph(f"The database has no kernel times of these models. Measure: {command('verify kernels')}.")
-    largest = sorted(seen, key=lambda kind: -sum(abs(error) for _, error in seen[kind]))[:KERNEL_KINDS_SHOWN]
+    largest = sorted(seen, key=lambda kind: -sum(abs(error) for *_, error in seen[kind]))[:KERNEL_KINDS_SHOWN]
     rows = []
     for kind in largest:
-        marks = ((Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for model, error in seen[kind])
+        marks = ((Estimate(error, 0.0), 0, f"{model} {100 * error:+.2f} %") for _, model, error in seen[kind])
         rows.append((kind, [charts.Deviation(*mark) for mark in marks]))
     caption = (
         "Kernel time alone minus kernel time in the model, by kind of operator, as a share of the model's kernel time. "
