@@ -6,7 +6,7 @@ An operator's name says what happens.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Loa
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions
+from opcost.measuring.known_device import GOOD, MeterQuality, QualificationRow
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasuredCases
@@ -41,6 +42,7 @@ LIFE_S = 0.25
 LIMIT_S = 2.0
 """Of silence, in place of minutes."""
 
+ANY = MeasurementProtocol(0.0, 1.0)
 LOAD = Load(time_s=0.001, power_w=300.0)
 
 CANNOT = {"Large": "out of memory", "Unsupported": "not implemented for this device"}
@@ -109,10 +111,36 @@ class FatalBench:
 
 @contextmanager
 def fatal_answering(
-    device: str | None, database: Database, with_meter: bool, *, report_step: ReportStep
+    device: str | None,
+    database: Database,
+    with_meter: bool,
+    known: Sequence[QualificationRow],
+    *,
+    report_step: ReportStep,
 ) -> Iterator[Answering]:
-    """Play ``opcost.running.bench.answering``."""
+    """Play ``opcost.running.bench.answering``; each process that has a meter qualifies it unless that is known."""
     if device == "cuda:9":
         raise UserError("there is no such GPU")
     bench = FatalBench(report_step, device)
-    yield lambda question: answer(bench, question)
+    board = str(bench.circumstances(ANY).device_uuid)
+    new = [] if not with_meter or any(row.device_uuid == board for row in known) else [qualification(board)]
+    yield lambda question: answer(bench, question, new=new)
+
+
+def qualification(board: str) -> QualificationRow:
+    quality = MeterQuality("simulated", 0.1, 0.15, None, None, 0.0, 0.05, 0.0, 0.0, GOOD)
+    moment = "2026-11-30T00:00:00+00:00"
+    return QualificationRow(
+        device_uuid=board,
+        driver_version="1.0",
+        quality=quality,
+        read_time_s=None,
+        polling_deviation_ratio=None,
+        power_per_kelvin_ratio=None,
+        power_per_kelvin_standard_error_ratio=None,
+        idle_power_w=None,
+        idle_power_after_load_w=None,
+        qualified_at=moment,
+        device_product="simulated machine",
+        torch_version="2.11.0",
+    )

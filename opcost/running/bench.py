@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions, measurement_key
 from opcost.measuring.instruments import NOTHING, Finding, Observer
+from opcost.measuring.known_device import QualificationRow
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import MeasuredCases, MeasurementRow, StepTimes
 from opcost.measuring.setting import Setting
@@ -115,8 +116,8 @@ def device_uuid(bench: Bench) -> str | None:
 
 
 def new_log_name(key: str) -> str:
-    """Return the name of a raw power log with a key, the moment and the process."""
-    return f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
+    """Return the name of a raw power log with a key, the moment and a random number: hosts may share a folder."""
+    return f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.urandom(4).hex()}"
 
 
 def measured_rows(bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol) -> list[MeasurementRow]:
@@ -145,6 +146,27 @@ def measured_rows(bench: Bench, case: Case, setting: Setting, protocol: Measurem
         )
         for one, measurement in measured
     ]
+
+
+class QualificationTable(Protocol):
+    """Known qualifications of meters; new ones are appended."""
+
+    def rows(self) -> list[QualificationRow]: ...
+
+    def append(self, row: QualificationRow) -> None: ...
+
+
+class HeldQualifications:
+    """Those that another process knows; ``new`` ones are passed to it, since it alone writes its database."""
+
+    def __init__(self, known: Sequence[QualificationRow]) -> None:
+        self._known, self.new = known, list[QualificationRow]()
+
+    def rows(self) -> list[QualificationRow]:
+        return [*self._known, *self.new]
+
+    def append(self, row: QualificationRow) -> None:
+        self.new.append(row)
 
 
 CPU_PATIENCE = 10.0
@@ -195,7 +217,10 @@ USUAL_LIMITS = Limits()
 
 
 class ChildBench:
-    """Implements ``HoldingBench`` by asking one in a child process, which is started again after a crash."""
+    """Implements ``HoldingBench`` by asking one in a child process, which is started again after a crash.
+
+    The child writes raw power logs. Its ``table`` of qualifications is read and written in this process.
+    """
 
     def __init__(
         self,
@@ -205,7 +230,10 @@ class ChildBench:
         limits: Limits = USUAL_LIMITS,
         cores: Sequence[int] | None = None,
     ) -> None:
-        self._child = ChildProcess(partial(answering, device, database, with_meter), limits.opening_s, cores)
+        self.table: QualificationTable = database.meter_qualifications
+        self._known: list[QualificationRow] = []
+        opening = partial(answering, device, database, with_meter, self._known)
+        self._child = ChildProcess(opening, limits.opening_s, cores)
         self._limits = limits
         self._is_abandoned = False
         self.device, self.is_gpu, self.has_meter = "", False, False
@@ -224,12 +252,17 @@ class ChildBench:
 
         Raises UserError: the device cannot be made ready.
         """
+        # Each child gets those that are known when it starts.
+        self._known[:] = self.table.rows()
         try:
             self._child.__enter__()
             facts = self._child.ask((FACTS, ()), {OPENING: self._limits.opening_s})
-            self.device, self.is_gpu, self.has_meter, self.drift_case = facts
+            self.device, self.is_gpu, self.has_meter, self.drift_case, new = facts
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
+
+        for row in new:
+            self.table.append(row)
 
     def abandon(self) -> None:
         """End the process, whatever another thread waits for; it is not started again."""
@@ -308,27 +341,39 @@ def open_child_bench(
 
 @contextmanager
 def answering(
-    device: str | None, database: Database, with_meter: bool, *, report_step: ReportStep
+    device: str | None,
+    database: Database,
+    with_meter: bool,
+    known: Sequence[QualificationRow],
+    *,
+    report_step: ReportStep,
 ) -> Iterator[Answering]:
-    """Open a bench in this process, the one that measures; each step of a measurement is reported."""
+    """Open a bench in this process, the one that measures; each step of a measurement is reported.
+
+    Of the database only the folder of raw power logs is used. ``known`` are the qualifications that it has; the bench's
+    facts have the new ones.
+    """
     from opcost.running.apparatus import HeldWorkload, open_apparatus
     from opcost.running.qualification import qualified
 
-    with qualified(open_apparatus, device, database, with_meter) as apparatus:
+    held_rows = HeldQualifications(known)
+    with qualified(open_apparatus, device, database, with_meter, held_rows) as apparatus:
         # First, so that a hang in another observer has a step.
         observed = replace(apparatus, observers=(Heartbeat(report_step), *apparatus.observers))
         held = HeldWorkload(observed)
         try:
-            yield partial(answer, observed, held=held)
+            yield partial(answer, observed, held=held, new=held_rows.new)
         finally:
             held.release()
 
 
-def answer(bench: Bench, question: Question, held: HeldWorkload | None = None) -> object:
+def answer(
+    bench: Bench, question: Question, held: HeldWorkload | None = None, new: Sequence[QualificationRow] = ()
+) -> object:
     """Answer one question with a bench in this process, or with the workload that it holds."""
     method, arguments = question
     if method == FACTS:
-        return bench.device, bench.is_gpu, bench.has_meter, bench.drift_case
+        return bench.device, bench.is_gpu, bench.has_meter, bench.drift_case, new
     return getattr(held if method in ("hold", "repeat", "kernels") else bench, method)(*arguments)
 
 

@@ -27,8 +27,8 @@ from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
 from opcost.power.ports import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
+from opcost.running.bench import QualificationTable, new_log_name
 from opcost.storage.database import Database
-from opcost.storage.table import CsvTable
 from opcost.units import percent
 
 REFERENCE = COUNTER
@@ -50,10 +50,17 @@ ANY = MeasurementProtocol(0.0, FULL_LOOP_S)
 
 @contextmanager
 def qualified(
-    open_apparatus: OpenApparatus, device: str | None, database: Database, with_meter: bool
+    open_apparatus: OpenApparatus,
+    device: str | None,
+    database: Database,
+    with_meter: bool,
+    table: QualificationTable | None = None,
 ) -> Iterator[Apparatus]:
-    """Open a device, and first qualify its meters, if it has any, unless that has been done under its driver."""
-    table = database.meter_qualifications
+    """Open a device, and first qualify its meters, if it has any, unless that has been done under its driver.
+
+    ``table`` has the known qualifications and gets new ones, None for that of the database.
+    """
+    table = table or database.meter_qualifications
     log = logging.getLogger(__name__)
     with open_apparatus(device, database, with_meter) as apparatus:
         board = (apparatus.circumstances(ANY).device_uuid, apparatus.conditions(USUAL).driver_version)
@@ -101,11 +108,11 @@ def _power_temperature_coefficient(rows: list[QualificationRow]) -> Estimate | N
     return newest if newest is None or usual is None else weighted_mean([newest, usual])
 
 
-def qualify_meters(apparatus: Apparatus, table: CsvTable[QualificationRow]) -> list[QualificationRow]:
+def qualify_meters(apparatus: Apparatus, table: QualificationTable) -> list[QualificationRow]:
     """Qualify a device's meters and append the rows. Raises UserError: it has only one, or they have no readings."""
     if apparatus.meters.every_tick is None:
         raise UserError("--qualify: a CPU has no second meter to compare with; name a GPU")
-    log_name = f"qualification-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}"
+    log_name = new_log_name("qualification")
     with apparatus.workload(STEADY_LOAD, USUAL) as workload:
         timeline, trace = run_loads(workload, apparatus.meters.every_tick(log_name), apparatus.clock, apparatus.pause)
         quiet, quiet_trace = run_with_rare_reads(workload, apparatus.meters.meter(f"{log_name}-quiet"), apparatus.clock)

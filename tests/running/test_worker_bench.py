@@ -50,6 +50,7 @@ from opcost.running.bench import (
 )
 from opcost.running.worker_process import ChildFaultError
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
+from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
 SHORT = MeasurementProtocol(0.5, 1.0)
@@ -95,6 +96,15 @@ def test_an_operator_that_ends_the_process_costs_only_itself(tmp_path: Path, cap
     assert "in measure" in caplog.text
 
 
+def test_a_qualification_is_written_once_and_by_this_process_alone(tmp_path: Path) -> None:
+    """The child knows it after a restart, too."""
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model("a", {RELU: 1, FATALS[0]: 1, GELU: 1})
+    for _ in range(2):
+        run(campaign)
+    assert [row.device_uuid for row in campaign.database.meter_qualifications.rows()] == ["simulated-0"]
+
+
 def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {})
     campaign.add_model("a", {RELU: 1} | dict.fromkeys(FATALS, 1) | {GELU: 1})
@@ -125,7 +135,7 @@ class PlayedChild:
 
     def ask(self, question: Question, limits_s: object = None) -> object:
         if question[0] == FACTS:
-            return "cuda:0", True, True, None
+            return "cuda:0", True, True, None, ()
         if question[1][0] in map(Case, FATALS):
             raise ChildFaultError("ended by SIGKILL")
         return "measured"
@@ -137,7 +147,7 @@ def test_operators_that_end_the_process_are_counted_again_after_each_that_does_n
     """So that a model of which every second operator is fatal is measured."""
     monkeypatch.setattr(bench_module, "ChildProcess", PlayedChild)
     fatal = Case(FATALS[0])
-    with open_child_bench(None, tmp_path, True) as bench:
+    with open_child_bench(None, Database(tmp_path), True) as bench:
         for faults in (1, FAULTS_IN_A_ROW - 1, FAULTS_IN_A_ROW - 1):
             for _ in range(faults):
                 with pytest.raises(CannotMeasureError, match="it ended the measuring process: ended by SIGKILL"):
@@ -242,7 +252,7 @@ def show():
     print(*[name for name in ("torch", "torch._dynamo", "torchvision") if name in sys.modules], sep=",")
 
 show()
-with bench.answering("cpu", Database(Path(sys.argv[1])), False, report_step=reported.append) as answer:
+with bench.answering("cpu", Database(Path(sys.argv[1])), False, (), report_step=reported.append) as answer:
     protocol = MeasurementProtocol(0.01, 0.05)
     answer(("circumstances", (protocol,)))
     for operator in (RELU, NMS):
