@@ -5,15 +5,21 @@
 # sh docs/examples/several_gpus.sh FOLDER [PYTHON]
 set -eu
 folder=${1:?name a folder for models and databases} python=${2:-python3}
-opcost() { "$python" -m opcost "$@" --home "$folder"; }
-measure() { base=$1; shift; opcost measure $models --relative-error 0.01 --verbose "$@" --database "$folder/$base" 2> "$folder/$base.log"; }
+opcost() { "$python" -m opcost "$@"; }
+# Into a home of its own, without rows of other boards. The shipped cache corrections are used where they are of the card.
+measure() {
+  home=$folder/$1; shift
+  mkdir -p "$home"; cp -r "$folder/measurements" "$home"
+  opcost measure $models --relative-error 0.01 --same-board --verbose --home "$home" "$@" 2> "$home/run.log"
+}
 
 # The first five usable names of random.Random(65).sample(sorted(timm.list_models()), 16), drawn before any was measured.
-opcost make-configs timm:resnet51q timm:mobilenetv3_large_150d timm:iformer_l_distilled timm:seresnetaa50d timm:twins_pcpvt_small
+opcost make-configs --home "$folder" \
+  timm:resnet51q timm:mobilenetv3_large_150d timm:iformer_l_distilled timm:seresnetaa50d timm:twins_pcpvt_small
 models='timm_resnet51q_32x3x256x256 timm_mobilenetv3_large_150d_32x3x256x256 timm_iformer_l_distilled_32x3x224x224
 timm_seresnetaa50d_32x3x224x224 timm_twins_pcpvt_small_32x3x224x224'
-opcost count $models
-opcost filter $models
+opcost count $models --home "$folder"
+opcost filter $models --home "$folder"
 
 measure one --gpus 0
 measure all --gpus all
@@ -23,5 +29,5 @@ models=timm_twins_pcpvt_small_32x3x224x224
 measure eager_one --gpus 0 --execution eager
 measure eager_all --gpus all --execution eager
 
-"$python" benchmarks/side_by_side.py "$folder/one" "$folder/all"
-"$python" benchmarks/side_by_side.py "$folder/eager_one" "$folder/eager_all"
+"$python" benchmarks/side_by_side.py "$folder/one/database" "$folder/all/database"
+"$python" benchmarks/side_by_side.py "$folder/eager_one/database" "$folder/eager_all/database"

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,9 @@ CALM_DEADLINE_S = 2.0
 (NVML reference)."""
 
 POLL_INTERVAL_S = 0.1
+
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+"""The environment variable that says which NVIDIA GPUs a process sees."""
 
 
 def _first(question: Callable[[GpuVendor], Answer]) -> Answer:
@@ -94,6 +97,24 @@ def visible_gpus(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the UUID of each GPU that a program may use by its name ``cuda:N``. Raises GpuError: there are none."""
     uuids = _first(lambda vendor: vendor.visible(environment))
     return {f"cuda:{number}": uuid for number, uuid in enumerate(uuids)}
+
+
+def see_only(device: str | None, environment: MutableMapping[str, str]) -> str | None:
+    """Leave torch, which is not imported yet, only one of several NVIDIA GPUs to see, and return its name there.
+
+    Some calls use CUDA's current device, which is the first one in each new thread. A process that works on another GPU
+    came to the first one, too, and its rows were flagged (31 of 36 on two H200s). Other devices are returned as they
+    are.
+    """
+    try:
+        names = [f"cuda:{number}" for number, _ in enumerate(VENDORS[0].visible(environment))]
+    except GpuError:
+        return device
+    if device not in names[1:]:
+        return device
+    number, seen = names.index(device), environment.get(VISIBLE_DEVICES)
+    environment[VISIBLE_DEVICES] = seen.split(",")[number] if seen else str(number)
+    return "cuda:0"
 
 
 def _vendor_of(torch: Any) -> GpuVendor:

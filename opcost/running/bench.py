@@ -23,6 +23,7 @@ from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import MeasuredCases, MeasurementRow, StepTimes
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import KernelUse, Repetition
+from opcost.meters.gpus import see_only
 from opcost.operators.counts import Case, case_columns
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
@@ -234,7 +235,7 @@ class ChildBench:
         self._known: list[QualificationRow] = []
         opening = partial(answering, device, database, with_meter, self._known)
         self._child = ChildProcess(opening, limits.opening_s, cores)
-        self._limits = limits
+        self._name, self._limits = device, limits
         self._is_abandoned = False
         self.device, self.is_gpu, self.has_meter = "", False, False
         self.drift_case: Case | None = None
@@ -257,7 +258,9 @@ class ChildBench:
         try:
             self._child.__enter__()
             facts = self._child.ask((FACTS, ()), {OPENING: self._limits.opening_s})
-            self.device, self.is_gpu, self.has_meter, self.drift_case, new = facts
+            device, self.is_gpu, self.has_meter, self.drift_case, new = facts
+            # In its process a numbered GPU may be the only one.
+            self.device = self._name if self._name is not None and ":" in self._name else device
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
 
@@ -353,6 +356,8 @@ def answering(
     Of the database only the folder of raw power logs is used. ``known`` are the qualifications that it has; the bench's
     facts have the new ones.
     """
+    # Before torch is imported.
+    device = see_only(device, os.environ)
     from opcost.running.apparatus import HeldWorkload, open_apparatus
     from opcost.running.qualification import qualified
 

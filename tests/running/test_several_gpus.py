@@ -19,6 +19,8 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
+from opcost.meters.gpus import see_only
+from opcost.meters.nvml import Nvidia
 from opcost.running import bench as bench_module
 from opcost.running.several_gpus import open_several_gpus, shares_of_cores
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
@@ -157,3 +159,23 @@ def test_a_client_that_ends_leaves_no_process_and_the_next_one_goes_on(tmp_path:
 )
 def test_workers_have_cores_of_their_own(cores: range, workers: int, expected: list[list[int] | None]) -> None:
     assert [None if own is None else list(own) for own in shares_of_cores(list(cores), workers)] == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "seen", "name", "left"),
+    [
+        ("cuda:1", None, "cuda:0", "1"),
+        ("cuda:1", "2,0", "cuda:0", "0"),
+        ("cuda:0", None, "cuda:0", None),
+        ("cuda:3", None, "cuda:3", None),
+        (None, None, None, None),
+        ("cpu", None, "cpu", None),
+    ],
+)
+def test_a_process_sees_its_gpu_alone(
+    monkeypatch: pytest.MonkeyPatch, device: str | None, seen: str | None, name: str | None, left: str | None
+) -> None:
+    monkeypatch.setattr(Nvidia, "uuids", lambda _: ["GPU-a", "GPU-b", "GPU-c"])
+    environment = {} if seen is None else {"CUDA_VISIBLE_DEVICES": seen}
+    assert see_only(device, environment) == name
+    assert environment.get("CUDA_VISIBLE_DEVICES") == (left if left is not None else seen)
