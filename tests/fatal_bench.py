@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Load, SimulatedMachine
 
@@ -19,8 +20,9 @@ from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasuredCases
 from opcost.measuring.setting import Setting
+from opcost.measuring.sweep_record import HostPower, MemoryUse, Repetition
 from opcost.operators.counts import Case
-from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.tuples import OperatorTuple, TensorSpec, tensor_specs
 from opcost.running.bench import BUILDING, LOOPING, answer
 from opcost.running.worker_process import Answering, ReportStep
 from opcost.storage.database import Database
@@ -38,6 +40,8 @@ LONG = operator("Long")
 SLOW_S = 0.05
 BROKEN = "cuda:2"
 """A device on which an operator of the name OfOneBoard ends the process."""
+LOST_ONCE, LOST = 32, 64
+"""Sizes of a held model."""
 LIFE_S = 0.25
 LIMIT_S = 2.0
 """Of silence, in place of minutes."""
@@ -66,9 +70,11 @@ REASONS = {
 class FatalBench:
     """Measures one load for every operator, but for those that act up; each device has a board of its own."""
 
-    def __init__(self, report_step: ReportStep, device: str | None) -> None:
+    def __init__(self, report_step: ReportStep, device: str | None, folder: Path) -> None:
         self.report_step = report_step
         self.device = device or "cuda:0"
+        self._marker = folder / "lost"
+        self._side = 0
 
     is_gpu = True
     has_meter = True
@@ -108,6 +114,19 @@ class FatalBench:
         machine = SimulatedMachine(LOAD)
         return ((case, measure(machine, machine.instruments(), protocol)),)
 
+    def hold(self, case: Case, setting: Setting) -> None:
+        self._side = tensor_specs(case.operator.inputs)[0].shape[-1]
+
+    def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
+        """Measure, or be killed in a second repetition, of one size once, of another each time."""
+        is_second = log_name.endswith("-2")
+        if is_second and (self._side == LOST or (self._side == LOST_ONCE and not self._marker.exists())):
+            self._marker.touch()
+            ENDS["Fatal"]()
+        machine = SimulatedMachine(LOAD)
+        measured = measure(machine, machine.instruments(), protocol)
+        return Repetition(measured, (), HostPower(None, None, "none"), MemoryUse(None, None, "none"))
+
 
 @contextmanager
 def fatal_answering(
@@ -121,10 +140,10 @@ def fatal_answering(
     """Play ``opcost.running.bench.answering``; each process that has a meter qualifies it unless that is known."""
     if device == "cuda:9":
         raise UserError("there is no such GPU")
-    bench = FatalBench(report_step, device)
+    bench = FatalBench(report_step, device, database.folder)
     board = str(bench.circumstances(ANY).device_uuid)
     new = [] if not with_meter or any(row.device_uuid == board for row in known) else [qualification(board)]
-    yield lambda question: answer(bench, question, new=new)
+    yield lambda question: answer(bench, question, bench, new)
 
 
 def qualification(board: str) -> QualificationRow:

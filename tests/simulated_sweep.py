@@ -18,6 +18,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.progress import Progress
 from opcost.running.apparatus import HeldWorkload
 from opcost.running.bench import HoldingBench
+from opcost.running.engine import OpenBench
 from opcost.stages.sweep import Measured, Sweep, SweepProtocol, SweepResult, measure_sweep, result_of, sweep_of
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
@@ -27,6 +28,8 @@ LOOP_S = 0.5
 
 class InThisProcess(HeldWorkload):
     """A bench that holds a workload in this process."""
+
+    step_times_s: Mapping[str, float] = {}
 
     @property
     def is_gpu(self) -> bool:
@@ -69,11 +72,16 @@ class SimulatedSweep:
         return [self._sizes[operator] for operator in self.campaign.built]
 
     def measure(
-        self, repetitions: int = 3, progress: Progress | None = None, dry_run: bool = False, seed: int = 0
+        self,
+        repetitions: int = 3,
+        progress: Progress | None = None,
+        dry_run: bool = False,
+        seed: int = 0,
+        opened: OpenBench | None = None,
     ) -> Measured:
         request = self.campaign.request(dry_run=dry_run)
         protocol = SweepProtocol(repetitions, LOOP_S, seed)
-        return measure_sweep(request, self.sweep, protocol, self.open_bench, progress or RecordedProgress())
+        return measure_sweep(request, self.sweep, protocol, opened or self.open_bench, progress or RecordedProgress())
 
     def result(self, measured: Measured) -> SweepResult:
         return result_of(self.database, self.sweep, measured, {})

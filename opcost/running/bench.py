@@ -80,7 +80,7 @@ class HoldingBench(Bench, Protocol):
 
 
 class LostProcessError(CannotMeasureError):
-    """The process that measured was killed from outside, as far as its status tells."""
+    """The process that measured was killed from outside, as far as its status shows."""
 
 
 OpenHoldingBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Any]]

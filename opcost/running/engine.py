@@ -189,11 +189,11 @@ class Executor(ABC):
 
 
 class LocalExecutor(Executor):
-    """The bench of this process."""
+    """The bench of this process, on a board with a UUID."""
 
-    def __init__(self, bench: Any) -> None:
+    def __init__(self, bench: Any, board: str | None = None) -> None:
         self.kinds = {"": bench}
-        self.workers = (Worker("", "", device_uuid(bench)),)
+        self.workers = (Worker("", "", board),)
 
     def execute(self, supply: Supply) -> Iterator[tuple[Worker, Event]]:
         (worker,), board = self.workers, Board(self.kinds[""])
@@ -204,7 +204,7 @@ class LocalExecutor(Executor):
 
 def executor_of(bench: Bench | Executor) -> Executor:
     """Return an executor as it is, and that of a single bench."""
-    return bench if isinstance(bench, Executor) else LocalExecutor(bench)
+    return bench if isinstance(bench, Executor) else LocalExecutor(bench, device_uuid(bench))
 
 
 OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Bench | Executor]]
@@ -245,6 +245,10 @@ class Job(ABC):
     def fail(self, item: Any, reason: str) -> None:
         """Keep why an item has failed."""
 
+    def rest(self, item: Any) -> Any:
+        """Return the parts that have found nothing of an item that was lost in its midst: they are executed again."""
+        raise NotImplementedError(f"{item} has parts")
+
     def checked(self, worker: Worker, event: Checked) -> None:  # noqa: B027 (few jobs have drift checks)
         """Keep a drift check."""
 
@@ -270,12 +274,17 @@ def carry_out(executor: Executor, jobs: Mapping[str, Job], progress: Progress) -
 
 @dataclass
 class _Given:
-    """An item, its job, how many of its parts have begun, and why it was lost."""
+    """An item, its job, whether it has begun, how many of its parts have found something, and why it was lost."""
 
     job: Job
     item: Any
-    begun: int = 0
+    has_begun: bool = False
+    found: int = 0
     loss: str = ""
+
+    def lose(self, reason: str) -> None:
+        rest = self.job.rest(self.item) if self.found else self.item
+        self.item, self.has_begun, self.found, self.loss = rest, False, 0, reason
 
 
 class _Course:
@@ -321,14 +330,15 @@ class _Course:
         if isinstance(event, Checked):
             self._jobs[worker.kind].checked(worker, event)
         elif isinstance(event, Lost):
-            self._lose(worker, event.reason)
+            yield from self._lose(worker, event.reason)
         elif event.item in self._of_worker[worker.name]:
             # Else it was lost, and the item may be another's.
             given = self._given[event.item]
             if isinstance(event, Begun):
-                given.begun += 1
+                given.has_begun = True
                 self._progress.begin(event.name, worker.name)
             elif isinstance(event, Found):
+                given.found += 1
                 self._progress.finish(given.job.keep(worker, given.item, event.content), worker.name)
             elif isinstance(event, Failed):
                 self._fail(worker, event)
@@ -341,36 +351,38 @@ class _Course:
     def give_up(self, reason: str) -> None:
         """Keep why items have failed that were being executed, or were to be executed again."""
         for given in self._given.values():
-            if given.begun:
+            if given.has_begun or given.loss:
                 given.job.fail(given.item, given.loss or reason)
 
     def _fail(self, worker: Worker, event: Failed) -> None:
         given = self._given[event.item]
-        names = given.item.names
-        if event.is_lost and len(names) == 1 and not given.loss:
+        if event.is_lost and not given.loss:
             # Another process may have killed it, so it is executed once more, after all others.
-            given.loss = event.reason
+            given.lose(event.reason)
             self._of_worker[worker.name].remove(event.item)
             self._again[worker.kind].append(event.item)
             return
         given.job.fail(given.item, event.reason)
         self._progress.fail(event.reason, worker.name)
-        for name in names[given.begun :]:
+        for name in given.item.names[given.found + 1 :]:
             self._progress.begin(name, worker.name)
             self._progress.finish("left out: see the failure before", worker.name)
 
-    def _lose(self, worker: Worker, reason: str) -> None:
+    def _lose(self, worker: Worker, reason: str) -> Iterator[tuple[str, Any]]:
         """Give the items of a worker to others; one that had begun when a worker was lost before is set aside."""
         logging.getLogger(__name__).warning("%s: executes no more: %s", worker.name, reason)
         self.workers.remove(worker)
         self._bound = {kind: one for kind, one in self._bound.items() if one != worker}
         for number in [*self._of_worker.pop(worker.name, []), *self._of_board.pop(worker.board or "", [])]:
             given = self._given[number]
-            if given.begun and given.loss:
+            is_set_aside = given.has_begun and bool(given.loss) and given.found < len(given.item.names)
+            if is_set_aside:
                 given.job.fail(given.item, reason)
                 self._progress.fail(reason, worker.name)
+            if is_set_aside or given.found == len(given.item.names):
                 del self._given[number]
+                yield worker.kind, given.item
                 continue
-            if given.begun:
-                given.loss = reason
+            if given.has_begun:
+                given.lose(reason)
             self._again[worker.kind].append(number)

@@ -6,9 +6,10 @@ It imports no torch, so that a command needs none.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeAlias
@@ -27,7 +28,8 @@ from opcost.metering.power_caps import (
     spread_caps,
 )
 from opcost.power.ports import GpuError
-from opcost.progress import Progress, reported
+from opcost.progress import Progress
+from opcost.running.engine import Job, LocalExecutor, Worker, carry_out
 from opcost.running.power_limit import GuardedLimit, OpenPowerLimit, guarded_limit
 from opcost.stages.follow_power import Target, follow
 from opcost.units import short_uuid, significant, watts
@@ -132,11 +134,39 @@ def sweep_caps(
     UserError: the limit cannot be set, the work fails, or its energy is unknown.
     """
     with guarded_limit(board.open_limit) as limit, open_work() as work:
-        return CapCourse(board, limit, work, plan, keep).carry_out(progress)
+        return CapJob(board, limit, work, plan, keep).carry_out(progress)
 
 
-class CapCourse:
-    """The measurements of one sweep, on a limit that someone else brings back afterwards."""
+@dataclass(frozen=True)
+class CappedWork:
+    """The bench of caps: a limit that someone else brings back afterwards, and the work under it."""
+
+    limit: GuardedLimit
+    work: CapWork
+    step_times_s: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CapItem:
+    """A measurement under a cap in W."""
+
+    cap_w: float
+    board: str | None = None
+
+    @property
+    def names(self) -> tuple[str]:
+        return (f"{self.cap_w:g} W",)
+
+    def run(self, bench: CappedWork) -> Iterator[CapCost]:
+        bench.limit.set_w(self.cap_w)
+        yield bench.work.measure()
+
+
+class CapJob(Job):
+    """The measurements of one sweep; which caps come next depends on the rows before."""
+
+    unit_items = 1
+    is_bound = True
 
     def __init__(
         self,
@@ -151,39 +181,43 @@ class CapCourse:
         self._of_sweep = {"sweep_started_at": present_moment(), **of_plan, **of_board}
         self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
         self._rows: list[PowerCapRow] = []
+        self.number = plan.most_measurements
 
     def carry_out(self, progress: Progress) -> CapSweep:
-        found_w, wish, repetitions = self._limit.old_w, self._plan.wish, self._plan.repetitions
-        with reported(progress, self._plan.most_measurements):
-            self._measure(found_w, progress)
-            try:
-                lowest_w = self._limit.range_w.lowest_w
-            except GpuError as error:
-                raise UserError(f"{self._of_sweep['device']}: its lowest power limit is unknown: {error}") from error
-            caps = caps_below(lowest_w, found_w, self._rows[0].power_w if self._work.is_steady else None)
-            chance = random.Random(self._plan.order_seed)
-            for _ in range(repetitions):
-                for cap_w in chance.sample(caps, len(caps)):
-                    self._measure(cap_w, progress)
-            for _ in range(FURTHER_CAPS):
-                further_w = further_cap(points_of(self._rows), wish)
-                if further_w is None:
-                    break
-                for _ in range(repetitions):
-                    self._measure(further_w, progress)
-            self._measure(found_w, progress)
-        return CapSweep(self._work.name, found_w, wish, tuple(self._rows), *best_cap(points_of(self._rows), wish))
+        deque(carry_out(LocalExecutor(CappedWork(self._limit, self._work)), {"": self}, progress), maxlen=0)
+        found = best_cap(points_of(self._rows), self._plan.wish)
+        return CapSweep(self._work.name, self._limit.old_w, self._plan.wish, tuple(self._rows), *found)
 
-    def _measure(self, cap_w: float, progress: Progress) -> None:
-        progress.begin(f"{cap_w:g} W")
-        self._limit.set_w(cap_w)
-        cost = self._work.measure()
-        row = cost.row(len(self._rows) + 1, cap_w, **self._of_sweep)
+    def groups(self) -> Iterator[tuple[CapItem]]:
+        found_w, repetitions = self._limit.old_w, self._plan.repetitions
+        yield (CapItem(found_w),)
+        try:
+            lowest_w = self._limit.range_w.lowest_w
+        except GpuError as error:
+            raise UserError(f"{self._of_sweep['device']}: its lowest power limit is unknown: {error}") from error
+        caps = caps_below(lowest_w, found_w, self._rows[0].power_w if self._work.is_steady else None)
+        chance = random.Random(self._plan.order_seed)
+        for _ in range(repetitions):
+            yield from ((CapItem(cap_w),) for cap_w in chance.sample(caps, len(caps)))
+        for _ in range(FURTHER_CAPS):
+            further_w = further_cap(points_of(self._rows), self._plan.wish)
+            if further_w is None:
+                break
+            yield from ((CapItem(further_w),) for _ in range(repetitions))
+        yield (CapItem(found_w),)
+
+    def keep(self, worker: Worker, item: CapItem, content: CapCost) -> str:
+        row = content.row(len(self._rows) + 1, item.cap_w, **self._of_sweep)
         self._keep(row)
         if row.energy_j is None:
-            raise UserError(f"{self._work.name} at {cap_w:g} W: its energy is unknown: {row.energy_missing_reason}")
+            raise UserError(
+                f"{self._work.name} at {item.cap_w:g} W: its energy is unknown: {row.energy_missing_reason}"
+            )
         self._rows.append(row)
-        progress.finish(f"{significant(cost.time_s)} s  {significant(row.energy_j)} J  {watts(row.power_w)}")
+        return f"{significant(content.time_s)} s  {significant(row.energy_j)} J  {watts(row.power_w)}"
+
+    def fail(self, item: CapItem, reason: str) -> None:
+        """The work has raised a ``UserError``, which ends the sweep."""
 
 
 def caps_below(lowest_w: float, found_w: float, power_w: float | None) -> Sequence[float]:

@@ -6,17 +6,19 @@ The prediction of a size is the corrected sum of its operators, predicted where 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from opcost.columns import grouped, present_moment
 from opcost.comparing.model_result import Evidence
 from opcost.comparing.predicted_run import run_under
 from opcost.comparing.sweep_sizes import BreakLine, Curve, curves_of, figures_of, replaced
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import UserError
 from opcost.measuring.conditions import CONTIGUOUS, Conditions, measurement_key, usual_execution
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after, protocol_for
@@ -25,6 +27,7 @@ from opcost.measuring.sweep_record import (
     UNKNOWN_WORK,
     UNPREDICTED,
     IterationTimes,
+    KernelUse,
     Repetition,
     SweepFailureRow,
     SweepKernelRow,
@@ -46,9 +49,10 @@ from opcost.prediction.durations import (
     run_s,
 )
 from opcost.prediction.needed_memory import largest_activations_bytes
-from opcost.progress import Progress, reported
-from opcost.running.bench import HoldingBench, OpenHoldingBench, new_log_name
+from opcost.progress import Progress
+from opcost.running.bench import Bench, HoldingBench, new_log_name
 from opcost.running.campaign import costs_of, in_one_line
+from opcost.running.engine import Job, OpenBench, Worker, carry_out, executor_of
 from opcost.running.expected_times import BETWEEN_S, numbers_of_rows, opening_parts_s, size_of
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
 from opcost.running.request import RunRequest
@@ -190,137 +194,167 @@ class Measured:
 
 
 def measure_sweep(
-    request: RunRequest, sweep: Sweep, protocol: SweepProtocol, open_bench: OpenHoldingBench, progress: Progress
+    request: RunRequest, sweep: Sweep, protocol: SweepProtocol, open_bench: OpenBench, progress: Progress
 ) -> Measured:
     """Measure the repetitions that the database lacks, each on disk before the next; in a dry run only plan them."""
-    with open_bench(request.device, request.database, not request.dry_run) as bench:
-        return _Run(request.database, sweep, protocol, bench).carry_out(request.dry_run, progress)
+    with open_bench(request.device, request.database, not request.dry_run) as opened:
+        executor = executor_of(opened)
+        kind, bench = next(iter(executor.kinds.items()))
+        job = SweepJob(request.database, sweep, protocol, bench)
+        if not request.dry_run:
+            if job.number:
+                request.database.sweep_repetitions.prepare()
+            deque(carry_out(executor, {kind: job}, progress), maxlen=0)
+        return job.measured
 
 
-class _Run:
-    def __init__(self, database: Database, sweep: Sweep, protocol: SweepProtocol, bench: HoldingBench) -> None:
-        self._database = database
-        self._sweep = sweep
-        self._protocol = protocol
-        self._bench = bench
+@dataclass(frozen=True)
+class SizeItem:
+    """A block of repetitions of a size, by the protocols of the first one and of the others; without a block kernels.
+
+    ``log_name`` begins the names of raw power logs.
+    """
+
+    place: SweepPlace
+    case: Case
+    setting: Setting
+    conditions: Conditions
+    protocols: tuple[MeasurementProtocol, MeasurementProtocol]
+    log_name: str
+    block: Block | None = None
+    board: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        parts = ["kernels"] if self.block is None else [f"repetition {one}" for one in self.block.repetitions]
+        return tuple(f"{self.place.axis} {self.place.size}, {part}" for part in parts)
+
+    def protocol(self, number: int) -> MeasurementProtocol:
+        return self.protocols[self.block is not None and number != self.block.repetitions[0]]
+
+    def run(self, bench: HoldingBench) -> Iterator[tuple[int, Repetition] | tuple[KernelUse, ...]]:
+        if self.block is None:
+            yield bench.kernels(self.case, self.setting)
+            return
+        bench.hold(self.case, self.setting)
+        for number in self.block.repetitions:
+            yield number, bench.repeat(self.protocol(number), f"{self.log_name}-{number}")
+
+
+class SweepJob(Job):
+    """Measures the missing repetitions of a sweep, block by block, then the kernels of each measured size."""
+
+    unit_items = 1
+    is_bound = True
+
+    def __init__(self, database: Database, sweep: Sweep, protocol: SweepProtocol, bench: Bench) -> None:
+        self._database, self._sweep, self._seed = database, sweep, protocol.order_seed
+        self._protocols = protocol.of(bench.is_gpu, is_first=True), protocol.of(bench.is_gpu, is_first=False)
         self._conditions = {point: bench.conditions(point.setting) for point in sweep.points}
         self._points = {point.key(conditions): point for point, conditions in self._conditions.items()}
         # Those of the first repetition stand for all: only the warm-up differs.
-        self._circumstances = bench.circumstances(protocol.of(bench.is_gpu, is_first=True))
+        self._circumstances = bench.circumstances(self._protocols[0])
         uuid = self._circumstances.device_uuid
         self._wanted = Wanted(protocol.repetitions, protocol.loop_s, uuid)
         self._rows = [row for row in database.sweep_repetitions.rows() if row.place.key in self._points]
+        failed_before = {row.place.key for row in database.sweep_failures.rows()}
+        self._blocks = list(planned_blocks(list(self._points), self._rows, self._wanted, failed_before, self._seed))
+        self._unprofiled: set[str] = set()
+        if protocol.with_kernels and bench.is_gpu:
+            self._unprofiled = self._points.keys() - {row.place.key for row in database.sweep_kernels.rows()}
+        self.expected_s = [time_s for block in self._blocks for time_s in self._expected_s(block)]
+        self.number = len(self.expected_s) + len(self._unprofiled)
+        opening = opening_parts_s(database, bench.is_gpu, [uuid]) if self._blocks else {}
+        self._besides_s = sum(opening.values())
         self._failed: dict[str, str] = {}
         self._new = 0
 
-    def carry_out(self, dry_run: bool, progress: Progress) -> Measured:
-        failed_before = {row.place.key for row in self._database.sweep_failures.rows()}
-        blocks = planned_blocks(list(self._points), self._rows, self._wanted, failed_before, self._protocol.order_seed)
-        times_s = [time_s for block in blocks for time_s in self._expected_s(block)]
-        besides_s = 0.0
-        if times_s:
-            opening = opening_parts_s(self._database, self._bench.is_gpu, [self._circumstances.device_uuid])
-            besides_s = sum(opening.values())
-        if not dry_run:
-            if blocks:
-                self._database.sweep_repetitions.prepare()
-            with reported(progress, len(times_s), times_s):
-                for block in blocks:
-                    self._run_block(block, progress)
-            if self._protocol.with_kernels and self._bench.is_gpu:
-                self._profile(progress)
+    @property
+    def measured(self) -> Measured:
         return Measured(
             conditions=self._conditions,
             wanted=self._wanted,
             repetitions=by_key(self._rows, self._wanted),
             failures=self._failed,
-            planned=len(times_s),
-            expected_s=sum(times_s) + besides_s,
+            planned=len(self.expected_s),
+            expected_s=sum(self.expected_s) + self._besides_s,
             new=self._new,
         )
 
-    def _run_block(self, block: Block, progress: Progress) -> None:
-        """Build a size, repeat it and release it; the rest of the block is left out if it fails."""
-        point = self._points[block.key]
-        for number in block.repetitions:
-            progress.begin(f"{self._sweep.kind.value} {point.size}, repetition {number}")
-            if block.key in self._failed:
-                progress.finish("left out: this size has failed")
-                continue
-            is_first = number == block.repetitions[0]
-            try:
-                if is_first:
-                    self._bench.hold(point.case, point.setting)
-                found = self._repeated(block, number, is_first)
-            except CannotMeasureError as error:
-                self._failed[block.key] = in_one_line(str(error))
-                row = SweepFailureRow(
-                    place=self._sweep.place(point, self._conditions[point]),
-                    reason=self._failed[block.key],
-                    failed_at=present_moment(),
-                    conditions=self._conditions[point],
+    def groups(self) -> Iterator[tuple[SizeItem]]:
+        for block in tuple(self._blocks):
+            if block.key not in self._failed:
+                yield (self._item(block.key, block),)
+        measured = {row.place.key for row in self._rows}
+        yield from ((self._item(key),) for key in self._points if key in measured & self._unprofiled)
+
+    def _item(self, key: str, block: Block | None = None) -> SizeItem:
+        point = self._points[key]
+        conditions = self._conditions[point]
+        place, log_name = self._sweep.place(point, conditions), new_log_name(key)
+        return SizeItem(place, point.case, point.setting, conditions, self._protocols, log_name, block)
+
+    def rest(self, item: SizeItem) -> SizeItem:
+        """Return the repetitions that are left of a block, which have a build of their own."""
+        assert item.block is not None
+        key, known = item.block.key, {row.repetition for row in by_key(self._rows, self._wanted)[item.block.key]}
+        number = 1 + max(block.number for block in self._blocks if block.key == key)
+        self._blocks.append(Block(key, number, tuple(one for one in item.block.repetitions if one not in known)))
+        return self._item(key, self._blocks[-1])
+
+    def keep(self, worker: Worker, item: SizeItem, content: Any) -> str:
+        if item.block is None:
+            profiled_at = present_moment()
+            rows = [
+                SweepKernelRow(
+                    place=item.place,
+                    kernel=use.kernel,
+                    calls=use.calls,
+                    kernel_time_s=use.time_s,
+                    profiled_at=profiled_at,
+                    conditions=item.conditions,
                     circumstances=self._circumstances,
                 )
-                self._database.sweep_failures.append(row)
-                progress.fail(str(error))
-                continue
-            progress.finish(costs_of(found.measurement))
-
-    def _repeated(self, block: Block, number: int, is_first: bool) -> Repetition:
-        point, protocol = self._points[block.key], self._protocol.of(self._bench.is_gpu, is_first)
-        log_name = f"{new_log_name(block.key)}-{number}"
-        found = self._bench.repeat(protocol, log_name)
+                for use in content
+            ]
+            self._database.sweep_kernels.append_missing(rows)
+            return f"{len(rows)} kernels"
+        number, found = content
         # The times of single iterations are beside the power logs.
-        iterations_log = f"{log_name}-iterations.csv" if found.times_s else None
+        iterations_log = f"{item.log_name}-{number}-iterations.csv" if found.times_s else None
         if iterations_log is not None:
             lines = [f"{count},{time_s!r}\n" for count, time_s in enumerate(found.times_s, start=1)]
             replace_file(self._database.power_logs / iterations_log, "".join(["iteration,time_s\n", *lines]).encode())
         row = SweepRepetitionRow(
-            place=self._sweep.place(point, self._conditions[point]),
+            place=item.place,
             repetition=number,
-            block=block.number,
-            order_seed=self._protocol.order_seed,
+            block=item.block.number,
+            order_seed=self._seed,
             iteration_times=IterationTimes.of(found.times_s),
             iterations_log=iterations_log,
             host=found.host,
             memory=found.memory,
             measurement=found.measurement,
-            conditions=self._conditions[point],
-            circumstances=replace(self._circumstances, warm_up_s=protocol.warm_up_s),
+            conditions=item.conditions,
+            circumstances=replace(self._circumstances, warm_up_s=item.protocol(number).warm_up_s),
         )
         self._database.sweep_repetitions.append(row)
         self._rows.append(row)
         self._new += 1
-        return found
+        return costs_of(found.measurement)
 
-    def _profile(self, progress: Progress) -> None:
-        table = self._database.sweep_kernels
-        known = {row.place.key for row in table.rows()}
-        measured = {row.place.key for row in self._rows}
-        keys = [key for key in self._points if key in measured and key not in known]
-        with reported(progress, len(keys)):
-            for key in keys:
-                point = self._points[key]
-                progress.begin(f"{self._sweep.kind.value} {point.size}, kernels")
-                try:
-                    uses = self._bench.kernels(point.case, point.setting)
-                except CannotMeasureError as error:
-                    progress.fail(str(error))
-                    continue
-                profiled_at, conditions = present_moment(), self._conditions[point]
-                table.append_missing(
-                    SweepKernelRow(
-                        place=self._sweep.place(point, conditions),
-                        kernel=use.kernel,
-                        calls=use.calls,
-                        kernel_time_s=use.time_s,
-                        profiled_at=profiled_at,
-                        conditions=conditions,
-                        circumstances=self._circumstances,
-                    )
-                    for use in uses
-                )
-                progress.finish(f"{len(uses)} kernels")
+    def fail(self, item: SizeItem, reason: str) -> None:
+        if item.block is None:
+            return
+        self._failed[item.place.key] = reason = in_one_line(reason)
+        row = SweepFailureRow(
+            place=item.place,
+            reason=reason,
+            failed_at=present_moment(),
+            conditions=item.conditions,
+            circumstances=self._circumstances,
+        )
+        self._database.sweep_failures.append(row)
 
     def _expected_s(self, block: Block) -> list[float]:
         point = self._points[block.key]
@@ -333,7 +367,7 @@ class _Run:
         times_s = []
         for number in block.repetitions:
             is_first = number == block.repetitions[0]
-            protocol = self._protocol.of(self._bench.is_gpu, is_first)
+            protocol = self._protocols[not is_first]
             loop_s = run_s(time_s, conditions.execution, protocol, conditions.device_type)
             single_s = time_s * iterations_after(protocol.loop_s, max(time_s, SHORTEST_S))
             times_s.append(loop_s + single_s + BETWEEN_S + (building_s if is_first else 0.0))

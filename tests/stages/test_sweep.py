@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fatal_bench import LOST, LOST_ONCE, fatal_answering
 from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS, Load
 from simulated_sweep import LOOP_S, SimulatedSweep
@@ -12,6 +13,8 @@ from simulated_sweep import LOOP_S, SimulatedSweep
 from opcost.errors import UserError
 from opcost.measuring.sweep_record import SweepPrediction
 from opcost.operators.sweep_axes import Axis, AxisKind
+from opcost.running import bench as bench_module
+from opcost.running.bench import open_child_bench
 from opcost.stages.sweep import PredictedSize, keep_sizes, recorded, result_of, sweep_of
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
@@ -120,6 +123,21 @@ def test_a_sweep_that_ends_goes_on_and_loses_no_repetition(tmp_path: Path, ends_
     numbers = Counter((row.place.size, row.repetition) for row in swept.database.sweep_repetitions.rows())
     assert set(numbers.values()) == {1}
     assert len(numbers) == 9
+
+
+def test_a_block_whose_process_is_killed_is_finished_by_another_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "answering", fatal_answering)
+    swept, progress = SimulatedSweep(tmp_path, LOADS), RecordedProgress()
+    measured = swept.measure(repetitions=3, progress=progress, opened=open_child_bench)
+    rows = swept.database.sweep_repetitions.rows()
+    numbers = {size: [(row.repetition, row.block) for row in rows if row.place.size == size] for size in LOADS}
+    assert numbers == {LOST_ONCE: [(1, 1), (2, 2), (3, 2)], LOST: [(1, 1)], 128: [(1, 1), (2, 1), (3, 1)]}
+    assert (measured.planned, measured.new, len(progress.results)) == (9, 7, 9)
+    (failure,) = swept.database.sweep_failures.rows()
+    assert (failure.place.size, failure.reason) == (LOST, "it ended the measuring process: ended by SIGKILL")
+    assert swept.measure(repetitions=3, opened=open_child_bench, dry_run=True).planned == 2
 
 
 def test_a_dry_run_plans_measures_nothing_and_gives_a_time(tmp_path: Path) -> None:
