@@ -88,27 +88,15 @@ OpenHoldingBench: TypeAlias = Callable[[str | None, Database, bool], AbstractCon
 yields a ``HoldingBench``, or a ``Bench`` if nothing is measured."""
 
 
-class SpentTime:
-    """Adds up the time of its contexts, and of each step of a bench in them, in s. Names of steps are keys of JSON."""
+def spending(bench: Bench) -> Callable[[], tuple[float, dict[str, float]]]:
+    """Return what gives the time since now, and that of each step of a bench, in s; names of steps are keys of JSON."""
+    begin_s, before_s = time.monotonic(), dict(bench.step_times_s)
 
-    def __init__(self, bench: Bench) -> None:
-        self.total_s = 0.0
-        self.steps_s: dict[str, float] = {}
-        self._bench = bench
-        self._begin_s = 0.0
-        self._steps_before_s: dict[str, float] = {}
+    def spent() -> tuple[float, dict[str, float]]:
+        steps_s = {step: time_s - before_s.get(step, 0.0) for step, time_s in bench.step_times_s.items()}
+        return time.monotonic() - begin_s, {step.replace(" ", "_"): time_s for step, time_s in steps_s.items()}
 
-    def __enter__(self) -> SpentTime:
-        self._begin_s = time.monotonic()
-        self._steps_before_s = dict(self._bench.step_times_s)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.total_s += time.monotonic() - self._begin_s
-        for step, time_s in self._bench.step_times_s.items():
-            name = step.replace(" ", "_")
-            spent_s = time_s - self._steps_before_s.get(step, 0.0)
-            self.steps_s[name] = self.steps_s.get(name, 0.0) + spent_s
+    return spent
 
 
 def device_uuid(bench: Bench) -> str | None:
@@ -127,14 +115,14 @@ def measured_rows(bench: Bench, case: Case, setting: Setting, protocol: Measurem
     The first has the time that all took. Raises CannotMeasureError: it cannot be measured.
     """
     conditions, circumstances = bench.conditions(setting), bench.circumstances(protocol)
-    log_name, spent = new_log_name(measurement_key(case, conditions)), SpentTime(bench)
+    log_name, spent = new_log_name(measurement_key(case, conditions)), spending(bench)
     try:
-        with spent:
-            measured = bench.measure(case, setting, protocol, log_name)
+        measured = bench.measure(case, setting, protocol, log_name)
     finally:
-        steps = ", ".join(f"{name.replace('_', ' ')} {time_s:.3f} s" for name, time_s in spent.steps_s.items())
-        logging.getLogger(__name__).info("took %.3f s: %s", spent.total_s, steps or "in one step")
-    taken = StepTimes(spent.total_s, **{f"{name}_s": time_s for name, time_s in spent.steps_s.items()})
+        taken_s, steps_s = spent()
+        steps = ", ".join(f"{name.replace('_', ' ')} {time_s:.3f} s" for name, time_s in steps_s.items())
+        logging.getLogger(__name__).info("took %.3f s: %s", taken_s, steps or "in one step")
+    taken = StepTimes(taken_s, **{f"{name}_s": time_s for name, time_s in steps_s.items()})
     return [
         MeasurementRow(
             key=measurement_key(one, conditions),

@@ -30,34 +30,37 @@ LOOP_S = 0.8
 value every 0.1 s, to check the meter that energies come from."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Outcome:
-    """The result of a campaign for one model; rows and reasons of failures by key.
+    """The result of a campaign for one model; of its keys, ``pending`` ones have not ended.
 
-    Of the model's keys, ``found`` were in the database already, ``measured`` got a row, and ``remaining`` are still to
-    be measured. ``expected_s`` is the time that these take, without those that an earlier model of the campaign has;
-    ``taken_s`` is the time that the measured ones took, and ``steps_s`` the part of each step in it. Times are those of
-    all workers of a kind of device side by side.
+    ``taken_s`` is the time that the ``measured`` keys took, which got a row, and ``steps_s`` the part of each step in
+    it. Times are those of all workers of a kind of device side by side.
     """
 
-    work: PlannedWork
-    rows: Mapping[str, MeasurementRow]
-    failures: Mapping[str, str]
-    found: int
-    measured: int
-    remaining: int
-    expected_s: float
-    taken_s: float
-    steps_s: Mapping[str, float]
-
-
-@dataclass(eq=False)
-class _Account:
+    campaign: Campaign
     work: PlannedWork
     pending: set[str]
     measured: int = 0
     taken_s: float = 0.0
-    steps_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    steps_s: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def found(self) -> int:
+        """The number of keys that were in the database already."""
+        own = {item.key for item in self.work.items}
+        return sum(self.campaign.known.reason(key) is None for key in self.work.keys if key not in own)
+
+    @property
+    def remaining(self) -> int:
+        """The number of keys that are still to be measured."""
+        return sum(self.campaign.known.reason(key) is not None for key in self.work.keys)
+
+    @property
+    def expected_s(self) -> float:
+        """The time that these take, without those that an earlier model of the campaign has."""
+        left = (item for item in self.work.items if self.campaign.known.reason(item.key))
+        return sum(map(self.campaign.item_s, left)) / self.campaign.workers
 
 
 @dataclass(frozen=True)
@@ -81,21 +84,21 @@ class Campaign(Job):
 
     def __init__(self, executor: Executor, kind: str, demand: Demand) -> None:
         database, table, bench = demand.database, demand.table, executor.kinds[kind]
-        self._bench, self._table, self._failures = bench, table, database.failures
+        self.kind, self.bench, self._table, self._failures = kind, bench, table, database.failures
         self._checks: dict[Worker, list[MeasurementRow]] = defaultdict(list)
         self._since_check: Counter[Worker] = Counter()
         self._check_table = database.drift_checks
-        self._failed: dict[str, str] = {}
+        self.failed: dict[str, str] = {}
         self.protocol = protocol = demand.protocol_for(bench.is_gpu)
         # Now, since a bench whose process has ended answers no more.
         self._circumstances = bench.circumstances(protocol)
         rows = table.rows(of_operators(case.operator for work in demand.works for case in work.cases))
         boards = boards_of(executor, kind)
         self.workers = len(boards)
-        self._known = KnownRows(protocol, bench.has_meter, rows, boards if demand.same_board else None)
+        self.known = KnownRows(protocol, bench.has_meter, rows, boards if demand.same_board else None)
         conditions = {work.setting: bench.conditions(work.setting) for work in demand.works}
         failed_keys = {row.key for row in self._failures.rows()}
-        self.plan = make_plan(demand.works, self._known, protocol, conditions, failed_keys)
+        self.plan = make_plan(demand.works, self.known, protocol, conditions, failed_keys)
         self._explained: set[Flag] = set()
         if demand.drift_checks and bench.drift_case is not None:
             is_short = protocol.relative_error is not None
@@ -111,12 +114,12 @@ class Campaign(Job):
             }
         self.number, self.expected_s = len(self.plan.items), list(self._expected_s.values())
         pending = {item.key for item in self.plan.items}
-        self._accounts = [_Account(work, pending.intersection(work.keys)) for work in self.plan.works]
-        self._own = {item.key: account for account in self._accounts for item in account.work.items}
-        self._waiting: dict[str, list[_Account]] = defaultdict(list)
-        for account in self._accounts:
-            for key in account.pending:
-                self._waiting[key].append(account)
+        self.outcomes = [Outcome(self, work, pending.intersection(work.keys)) for work in self.plan.works]
+        self._own = {item.key: outcome for outcome in self.outcomes for item in outcome.work.items}
+        self._waiting: dict[str, list[Outcome]] = defaultdict(list)
+        for outcome in self.outcomes:
+            for key in outcome.pending:
+                self._waiting[key].append(outcome)
 
     def item_s(self, item: PlanItem) -> float:
         """Return the expected time of an item in s."""
@@ -132,9 +135,6 @@ class Campaign(Job):
         checks_s = checks * (OPERATOR_BUILDING_S + run_s(0.0, GRAPH, self.check, "cuda"))
         return {**self._opening_parts_s, "drift_checks": checks_s}
 
-    def outlook(self) -> list[Outcome]:
-        return [self._outcome(account) for account in self._accounts]
-
     def prepare(self) -> None:
         """Raise UserError: a table takes no row; then nothing is measured."""
         if self.plan.items:
@@ -147,36 +147,17 @@ class Campaign(Job):
 
     def completed(self, item: PlanItem | None = None) -> Iterator[Outcome]:
         """Yield the outcomes of the models that an item completes; without an item, of those that were complete."""
-        if item is None:
-            yield from (self._outcome(one) for one in self._accounts if not one.pending)
-            return
-        for account in self._waiting[item.key]:
-            account.pending.remove(item.key)
-            if not account.pending:
-                yield self._outcome(account)
-
-    def _outcome(self, account: _Account) -> Outcome:
-        work = account.work
-        own = {item.key for item in work.items}
-        complete = [key for key in work.keys if self._known.reason(key) is None]
-        return Outcome(
-            work=work,
-            rows=self._known.best,
-            failures=self._failed,
-            found=sum(key not in own for key in complete),
-            measured=account.measured,
-            remaining=len(work.keys) - len(complete),
-            expected_s=sum(self._expected_s[item.key] for item in work.items if self._known.reason(item.key))
-            / self.workers,
-            taken_s=account.taken_s / self.workers,
-            steps_s={step: time_s / self.workers for step, time_s in account.steps_s.items()},
-        )
+        for outcome in self.outcomes if item is None else self._waiting[item.key]:
+            if item is not None:
+                outcome.pending.remove(item.key)
+            if not outcome.pending:
+                yield outcome
 
     def keep(self, worker: Worker, item: PlanItem, content: Sequence[MeasurementRow]) -> str:
         rows = [self._checked(worker, row) for row in content]
         for row in rows:
             self._table.append(row)
-        self._known.add(rows)
+        self.known.add(rows)
         self._own[item.key].measured += 1
         flags = flags_of(flag for row in rows for flag in quality_flags(row.measurement))
         for flag in flags:
@@ -189,23 +170,22 @@ class Campaign(Job):
         return f"{costs_of(rows[0].measurement)}{names}"
 
     def fail(self, item: PlanItem, reason: str) -> None:
-        self._failed[item.key] = reason
+        self.failed[item.key] = reason
         self._failures.append(
             FailureRow(
                 key=item.key,
                 **case_columns(item.case),
                 reason=in_one_line(reason),
                 failed_at=present_moment(),
-                conditions=self._bench.conditions(item.setting),
+                conditions=self.bench.conditions(item.setting),
                 circumstances=self._circumstances,
             )
         )
 
     def ended(self, item: PlanItem, event: Ended) -> None:
-        account = self._own[item.key]
-        account.taken_s += event.taken_s
-        for step, time_s in event.steps_s.items():
-            account.steps_s[step] += time_s
+        outcome = self._own[item.key]
+        outcome.taken_s += event.taken_s / self.workers
+        outcome.steps_s.update({step: time_s / self.workers for step, time_s in event.steps_s.items()})
 
     def checked(self, worker: Worker, event: Checked) -> None:
         self.checks_s += event.taken_s
@@ -260,20 +240,18 @@ def campaigns_of(executor: Executor, demand: Demand) -> dict[str, Campaign]:
     return {kind: Campaign(executor, kind, demand) for kind in executor.kinds}
 
 
-def outcomes(
-    executor: Executor, campaigns: Mapping[str, Campaign], progress: Progress
-) -> Iterator[tuple[str, Outcome]]:
-    """Measure what campaigns lack; yield the kind of device and the outcome of each model once it is complete.
+def outcomes(executor: Executor, campaigns: Mapping[str, Campaign], progress: Progress) -> Iterator[Outcome]:
+    """Measure what campaigns lack; yield the outcome of each model once it is complete.
 
     Raises UserError: a table takes no row, and then nothing is measured; or no worker is left.
     """
     for campaign in campaigns.values():
         campaign.prepare()
     try:
-        for kind, campaign in campaigns.items():
-            yield from ((kind, outcome) for outcome in campaign.completed())
+        for campaign in campaigns.values():
+            yield from campaign.completed()
         for kind, item in carry_out(executor, campaigns, progress):
-            yield from ((kind, outcome) for outcome in campaigns[kind].completed(item))
+            yield from campaigns[kind].completed(item)
     finally:
         for campaign in campaigns.values():
             campaign.report_drift()

@@ -20,7 +20,7 @@ from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import Setting
 from opcost.progress import Progress, reported
-from opcost.running.bench import Bench, LostProcessError, SpentTime, device_uuid, measured_rows
+from opcost.running.bench import Bench, LostProcessError, device_uuid, measured_rows, spending
 from opcost.storage.database import Database
 
 UNIT_ITEMS = 20
@@ -132,14 +132,13 @@ class Board:
             yield from self._check(*self._last)
 
     def _execute(self, number: int, item: Item) -> Iterator[Event]:
-        spent = SpentTime(self._bench)
+        spent = spending(self._bench)
         try:
-            with spent:
-                found = item.run(self._bench)
-                for name in item.names:
-                    yield Begun(number, name)
-                    yield Found(number, next(found))
-                    self._since = None if self._since is None else self._since + 1
+            found = item.run(self._bench)
+            for name in item.names:
+                yield Begun(number, name)
+                yield Found(number, next(found))
+                self._since = None if self._since is None else self._since + 1
         except CannotMeasureError as error:
             yield Failed(number, str(error), isinstance(error, LostProcessError))
         except UserError:
@@ -149,19 +148,18 @@ class Board:
             # A bug: the next campaign measures this item last.
             yield Failed(number, f"{type(error).__name__}: {error}")
             raise
-        yield Ended(number, spent.total_s, spent.steps_s)
+        yield Ended(number, *spent())
 
     def _check(self, protocol: MeasurementProtocol, setting: Setting) -> Iterator[Checked]:
-        self._since, case, spent = 0, self._bench.drift_case, SpentTime(self._bench)
+        self._since, case, spent = 0, self._bench.drift_case, spending(self._bench)
         if case is None or not self._is_checked:
             return
         row, reason = None, ""
         try:
-            with spent:
-                row, *_ = measured_rows(self._bench, case, setting, protocol)
+            row, *_ = measured_rows(self._bench, case, setting, protocol)
         except CannotMeasureError as error:
             self._is_checked, reason = False, str(error)
-        yield Checked(row, reason, spent.total_s)
+        yield Checked(row, reason, spent()[0])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timezone
@@ -206,7 +206,7 @@ class ChainJob(Job):
         self.expected_s = [one_s] * self.number if one_s else ()
         self._bench, self._chains, self._table, self._setting = bench, chains, table, setting
         self._taken_s = 0.0
-        self._steps_s: defaultdict[str, float] = defaultdict(float)
+        self._steps_s: Counter[str] = Counter()
         self._known: dict[OperatorTuple, MeasurementRow | str] = {}
 
     def groups(self) -> Iterator[tuple[ChainPart]]:
@@ -239,8 +239,7 @@ class ChainJob(Job):
 
     def ended(self, item: ChainPart, event: Ended) -> None:
         self._taken_s += event.taken_s
-        for step, time_s in event.steps_s.items():
-            self._steps_s[step] += time_s
+        self._steps_s.update(event.steps_s)
 
     def log_times(self) -> None:
         spent = [f", {name.replace('_', ' ')} {time_s:.1f} s" for name, time_s in self._steps_s.items()]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from opcost.comparing.corrections import cases_from_memory, excesses_from_memory, is_corrected
 from opcost.errors import UserError
@@ -38,6 +39,7 @@ from opcost.running.request import RunRequest, selected, without_grids
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, model_tuple, set_done
+from opcost.storage.database import Database
 from opcost.summing.summation import Measurements
 
 KNOWN_FROM = 20
@@ -124,16 +126,15 @@ def measure_operators(
         if request.dry_run:
             planned: list[OperatorsReport] = []
             for kind, campaign in campaigns.items():
-                bench = executor.kinds[kind]
-                plans = [_operators_report(outcome, bench, request, by_name) for outcome in campaign.outlook()]
-                times = chain_times(bench, database, for_chains, Before(sum(campaign.expected_s)))
-                if times is not None and kind in pairs:
-                    # Rows with weights in the cache are in the time of block 2, unless they are of another board.
-                    items = pairs[kind].plan.items
-                    own = (one for one in items if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD)
-                    times = replace(times, now_s=times.now_s + sum(map(pairs[kind].item_s, own)))
-                planned += _with_besides(plans, bench, campaign, request.setting, times)
-            return sorted(planned, key=_order)
+                parts_s = campaign.besides_parts_s
+                times = _corrections(campaign, pairs.get(kind), database, for_chains)
+                if times is not None and (times.now_s or not times.later_s):
+                    parts_s["cache_corrections"] = times.now_s
+                later_s, all_s = (0.0, 0.0) if times is None else (times.later_s, times.all_s)
+                assumed = assumed_versions(campaign.bench, request.setting, all_s)
+                plans = [_operators_report(outcome, request, by_name) for outcome in campaign.outcomes]
+                planned += [replace(one, assumed=assumed, later_s=later_s) for one in _timed(plans, parts_s)]
+            return _ordered(planned)
 
         def completed(kind: str, report: OperatorsReport) -> OperatorsReport:
             """Set ``done`` once nothing is missing by the full protocol on a GPU, on captured values."""
@@ -144,10 +145,9 @@ def measure_operators(
 
         waiting = {(kind, work.name) for kind, campaign in pairs.items() for work in campaign.plan.works}
         reports: dict[tuple[str, str], OperatorsReport] = {}
-        for kind, outcome in outcomes(executor, campaigns, progress):
-            report = _operators_report(outcome, executor.kinds[kind], request, by_name)
-            of_kind = kind, report.name
-            reports[of_kind] = report if of_kind in waiting else completed(kind, report)
+        for outcome in outcomes(executor, campaigns, progress):
+            report, kind = _operators_report(outcome, request, by_name), outcome.campaign.kind
+            reports[kind, report.name] = report if (kind, report.name) in waiting else completed(kind, report)
         corrections_begin_s = time.monotonic()
         # Planned again, since the rows with weights in the cache are known now.
         pairs = _missing_pairs(executor, demand, of_models, input_data) if waiting else {}
@@ -159,9 +159,20 @@ def measure_operators(
         for setting in for_chains:
             measure_missing_chains(executor, database, progress, setting, _before(campaigns, reports))
         corrections_s = time.monotonic() - corrections_begin_s
-    parts_s = _besides_parts_s(time.monotonic() - begin_s, executor, campaigns, reports.values(), corrections_s)
-    found = [replace(one, besides_s=sum(parts_s.values()), besides_parts_s=parts_s) for one in reports.values()]
-    return sorted(found, key=_order)
+    found = _ordered(reports.values())
+    return _timed(found, _besides_parts_s(time.monotonic() - begin_s, campaigns, found, corrections_s))
+
+
+def _corrections(
+    campaign: Campaign, pairs: Campaign | None, database: Database, settings: Iterable[Setting]
+) -> ChainTimes | None:
+    """Return the expected times of cache corrections after a campaign, of pairs and chains; None if sums get none."""
+    times = chain_times(campaign.bench, database, settings, Before(sum(campaign.expected_s)))
+    if times is None or pairs is None:
+        return times
+    # Rows with weights in the cache are in the time of block 2, unless they are of another board.
+    own = (one for one in pairs.plan.items if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD)
+    return replace(times, now_s=times.now_s + sum(map(pairs.item_s, own)))
 
 
 def _before(campaigns: Mapping[str, Campaign], reports: Mapping[tuple[str, str], OperatorsReport]) -> dict[str, Before]:
@@ -178,40 +189,24 @@ def _before(campaigns: Mapping[str, Campaign], reports: Mapping[tuple[str, str],
 
 
 def _besides_parts_s(
-    run_s: float,
-    executor: Executor,
-    campaigns: Mapping[str, Campaign],
-    reports: Iterable[OperatorsReport | Outcome],
-    corrections_s: float = 0.0,
+    run_s: float, campaigns: Mapping[str, Campaign], reports: Sequence[Report], corrections_s: float = 0.0
 ) -> dict[str, float]:
     """Return the parts of a run's time besides its models, in s; boards are checked for drift side by side."""
-    checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / len(executor.workers)
+    workers = sum(campaign.workers for campaign in campaigns.values())
+    checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / workers
     parts_s = {"drift_checks": checks_s, "cache_corrections": corrections_s}
     known_s = {name: time_s for name, time_s in parts_s.items() if time_s}
     taken_s = sum(report.taken_s for report in reports)
     return {"start": run_s - taken_s - sum(known_s.values()), **known_s}
 
 
-def _order(report: OperatorsReport | FullModelReport) -> tuple[str, str]:
-    return report.name, report.device_product
+def _timed(reports: Iterable[Report], parts_s: Mapping[str, float]) -> list[Report]:
+    """Return reports with the parts of a run's time besides its models."""
+    return [replace(one, besides_s=sum(parts_s.values()), besides_parts_s=dict(parts_s)) for one in reports]
 
 
-def _with_besides(
-    reports: Sequence[OperatorsReport],
-    bench: Bench,
-    campaign: Campaign,
-    setting: Setting,
-    corrections: ChainTimes | None,
-) -> list[OperatorsReport]:
-    parts_s, later_s, all_s = campaign.besides_parts_s, 0.0, 0.0
-    if corrections is not None:
-        later_s, all_s = corrections.later_s, corrections.all_s
-        if corrections.now_s or not later_s:
-            parts_s["cache_corrections"] = corrections.now_s
-    assumed, besides_s = assumed_versions(bench, setting, all_s), sum(parts_s.values())
-    return [
-        replace(one, besides_s=besides_s, besides_parts_s=parts_s, assumed=assumed, later_s=later_s) for one in reports
-    ]
+def _ordered(reports: Iterable[Report]) -> list[Report]:
+    return sorted(reports, key=lambda report: (report.name, report.device_product))
 
 
 def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]], input_data: str) -> None:
@@ -235,17 +230,18 @@ def _set_done(request: RunRequest, config: ModelConfig) -> bool:
 
 
 def _operators_report(
-    outcome: Outcome, bench: Bench, request: RunRequest, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
+    outcome: Outcome, request: RunRequest, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
 ) -> OperatorsReport:
-    keys = outcome.work.keys
+    keys, known, failures = outcome.work.keys, outcome.campaign.known.best, outcome.campaign.failed
     config, kept = by_name[outcome.work.name]
     calls = {count.operator.key: count.occurrences for count in kept.counts}
     times_s: defaultdict[str | None, float] = defaultdict(float)
-    for row in (outcome.rows[key] for key in keys if key in outcome.rows):
+    rows = [known[key] for key in keys if key in known]
+    for row in rows:
         times_s[row.circumstances.device_uuid] += row.measurement.time_s * calls[tuple_key(row.key)]
-    reasons = [outcome.failures[key] for key in keys if key in outcome.failures]
-    rows = [outcome.rows[key].measurement for key in keys if key in outcome.rows]
-    without_energy = [str(row.energy_missing_reason) for row in rows if row.energy_j is None]
+    reasons = [failures[key] for key in keys if key in failures]
+    measured = [row.measurement for row in rows]
+    without_energy = [str(one.energy_missing_reason) for one in measured if one.energy_j is None]
     return OperatorsReport(
         name=outcome.work.name,
         tuples=len({tuple_key(key) for key in keys}),
@@ -263,8 +259,8 @@ def _operators_report(
         without_energy=len(without_energy),
         energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
         planned=outcome.work.reasons,
-        device=bench.device,
-        device_product=bench.conditions(request.setting).device_product,
+        device=outcome.campaign.bench.device,
+        device_product=outcome.campaign.bench.conditions(request.setting).device_product,
         has_whole=config.grid is None,
         board=max(times_s, key=lambda board: times_s[board], default=None),
     )
@@ -326,6 +322,9 @@ class FullModelReport:
     builds_time_range_ratio: float | None = None
 
 
+Report = TypeVar("Report", OperatorsReport, FullModelReport)
+
+
 def measure_full_models(
     request: RunRequest,
     protocol_for: ProtocolFor,
@@ -348,40 +347,38 @@ def measure_full_models(
         demand = Demand(works, protocol_for, database, database.full_model_measurements, request.same_board)
         campaigns = campaigns_of(executor, demand)
         if request.dry_run:
-            found = [(kind, outcome) for kind, campaign in campaigns.items() for outcome in campaign.outlook()]
-        else:
-            found = list(outcomes(executor, campaigns, progress))
-        products = {kind: bench.conditions(request.setting).device_product for kind, bench in executor.kinds.items()}
-        assumed = {kind: assumed_versions(bench, request.setting) for kind, bench in executor.kinds.items()}
-    run_s = time.monotonic() - begin_s
-    taken_parts_s = _besides_parts_s(run_s, executor, campaigns, [outcome for _, outcome in found])
-    reports = []
-    for kind, outcome in found:
-        (key,) = outcome.work.keys
-        parts_s = campaigns[kind].besides_parts_s if request.dry_run else taken_parts_s
-        row = outcome.rows.get(key)
-        report = FullModelReport(
-            name=outcome.work.name,
-            time_s=row.measurement.time_s if row else None,
-            energy_j=row.measurement.energy_j if row else None,
-            power_w=row.measurement.power_w if row else None,
-            newly_measured=outcome.measured > 0,
-            failed=key in outcome.failures,
-            expected_s=outcome.expected_s,
-            taken_s=outcome.taken_s,
-            steps_s=outcome.steps_s,
-            besides_s=sum(parts_s.values()),
-            reason=outcome.failures.get(key) or (row.measurement.energy_missing_reason if row else None),
-            planned=outcome.work.reasons,
-            device=executor.kinds[kind].device,
-            device_product=products[kind],
-            besides_parts_s=parts_s,
-            assumed=assumed[kind],
-            builds=row.measurement.builds if row else None,
-            builds_time_range_ratio=row.measurement.builds_time_range_ratio if row else None,
-        )
-        reports.append(report)
-    return sorted(reports, key=_order)
+            planned: list[FullModelReport] = []
+            for campaign in campaigns.values():
+                plans = [_whole_report(outcome, request) for outcome in campaign.outcomes]
+                planned += _timed(plans, campaign.besides_parts_s)
+            return _ordered(planned)
+        reports = [_whole_report(outcome, request) for outcome in outcomes(executor, campaigns, progress)]
+    return _timed(_ordered(reports), _besides_parts_s(time.monotonic() - begin_s, campaigns, reports))
+
+
+def _whole_report(outcome: Outcome, request: RunRequest) -> FullModelReport:
+    (key,), bench = outcome.work.keys, outcome.campaign.bench
+    row = outcome.campaign.known.best.get(key)
+    failure = outcome.campaign.failed.get(key)
+    return FullModelReport(
+        name=outcome.work.name,
+        time_s=row.measurement.time_s if row else None,
+        energy_j=row.measurement.energy_j if row else None,
+        power_w=row.measurement.power_w if row else None,
+        newly_measured=outcome.measured > 0,
+        failed=failure is not None,
+        expected_s=outcome.expected_s,
+        taken_s=outcome.taken_s,
+        steps_s=outcome.steps_s,
+        besides_s=0.0,
+        reason=failure or (row.measurement.energy_missing_reason if row else None),
+        planned=outcome.work.reasons,
+        device=bench.device,
+        device_product=bench.conditions(request.setting).device_product,
+        assumed=assumed_versions(bench, request.setting),
+        builds=row.measurement.builds if row else None,
+        builds_time_range_ratio=row.measurement.builds_time_range_ratio if row else None,
+    )
 
 
 ONCE = ("start", "qualification")
@@ -451,30 +448,33 @@ def measure_units(
         if not names:
             return []
         plan = both(names, dry_run=True)
-        of_wholes = plan[0].whole.besides_parts_s
-        parts_s = Counter(plan[0].operators.besides_parts_s)
-        parts_s.update({name: time_s for name, time_s in of_wholes.items() if name not in ONCE or name not in parts_s})
-        plan = _with_times_of_run(plan, parts_s)
+        plan = _with_times_of_run(plan, _together_s([plan]))
         if request.dry_run:
             return plan
         announce(plan)
         # One worker has complete models first; of several none waits for the end of a model.
         is_alone = len(executor_of(bench).workers) == 1
         parts = [(name,) for name in names] if is_alone else [names]
-        found = [report for part in parts for report in both(part, dry_run=False)]
-    parts_s, run_s, taken_s = Counter(), time.monotonic() - begin_s, 0.0
-    for part in (part for report in found for part in (report.operators, report.whole)):
-        parts_s.update({name: time_s for name, time_s in part.besides_parts_s.items() if name not in ONCE})
-        taken_s += part.taken_s
+        runs = [both(part, dry_run=False) for part in parts]
+    found, parts_s = [report for run in runs for report in run], _together_s(runs)
+    taken_s = sum(report.operators.taken_s + report.whole.taken_s for report in found)
     # Time without another name is the start.
-    return _with_times_of_run(found, {"start": run_s - taken_s - sum(parts_s.values()), **parts_s})
+    parts_s["start"] += time.monotonic() - begin_s - taken_s - sum(parts_s.values())
+    return _with_times_of_run(found, parts_s)
+
+
+def _together_s(runs: Iterable[Sequence[UnitReport]]) -> dict[str, float]:
+    """Return the parts of runs' times besides their models; all models of a run have those of it."""
+    parts_s: dict[str, float] = {}
+    for part in (part for first, *_ in runs for part in (first.operators, first.whole)):
+        for name, time_s in part.besides_parts_s.items():
+            parts_s[name] = time_s + (0.0 if name in ONCE else parts_s.get(name, 0.0))
+    return parts_s
 
 
 def _with_times_of_run(reports: Sequence[UnitReport], parts_s: Mapping[str, float]) -> list[UnitReport]:
-    """Return reports with the times of the run besides all measurements, those of ``ONCE`` once."""
-    besides_s, found = sum(parts_s.values()), []
-    for report in reports:
-        operators = replace(report.operators, besides_s=besides_s, besides_parts_s=dict(parts_s))
-        of_run = replace(report.whole, besides_s=besides_s, besides_parts_s=dict(parts_s), assumed=operators.assumed)
-        found.append(UnitReport(report.name, operators, of_run))
-    return found
+    """Return reports with the times of the run besides all measurements."""
+    operators = _timed((report.operators for report in reports), parts_s)
+    wholes = _timed((report.whole for report in reports), parts_s)
+    pairs = zip(operators, wholes, strict=True)
+    return [UnitReport(own.name, own, replace(whole, assumed=own.assumed)) for own, whole in pairs]

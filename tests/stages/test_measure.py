@@ -177,7 +177,7 @@ def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> 
     with campaign.open_apparatus(None, campaign.database, True) as bench:
         executor = LocalExecutor(bench)
         found_in_turn = list(outcomes(executor, campaigns_of(executor, demand), RecordedProgress()))
-    assert [(outcome.work.name, outcome.measured) for _, outcome in found_in_turn] == [("warm", 2), ("cold", 2)]
+    assert [(outcome.work.name, outcome.measured) for outcome in found_in_turn] == [("warm", 2), ("cold", 2)]
     assert campaign.settings == [settings[0], settings[0], settings[1], settings[1]]
     found = [(row.conditions.cache, row.conditions.execution) for row in rows(campaign)]
     assert found == [("warm", "graph")] * 2 + [("cold", "eager")] * 2

@@ -1,9 +1,12 @@
 """Units: the operators of a model and its whole, model by model, on one board and with one start."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
@@ -13,15 +16,19 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import COLD
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
+from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.reporting.measurement_tables import announced
+from opcost.running.engine import Event, LocalExecutor, Supply, Worker
 from opcost.running.request import Request
 from opcost.stages.measure_operators import Protocols, UnitReport, measure_full_models, measure_operators, measure_units
 from opcost.storage.configs import model_tuple
 from opcost.storage.model_counts import FILTERED_COUNTS
 
 SHORT = MeasurementProtocol(0.5, 1.0)
-RELU, GELU = (OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU"))
+RELU, GELU, DRIFT = (
+    OperatorTuple(f"torch.nn.{name}", (), (TensorSpec((4,), "float32"),)) for name in ("ReLU", "GELU", "Tanh")
+)
 
 
 @pytest.fixture
@@ -65,6 +72,40 @@ def test_the_parts_of_the_time_are_those_of_the_run(campaign: SimulatedCampaign)
     plan = run(campaign, replace(campaign.request(), dry_run=True))
     assert (plan[0].expected_s, plan[0].operators.besides_s) == (0.0, 0.0)
     assert announced(plan) == "nothing is missing on this board"
+
+
+class TwoWorkers(LocalExecutor):
+    """The second worker waits."""
+
+    def execute(self, supply: Supply) -> Iterator[tuple[Worker, Event]]:
+        first, self.workers = self.workers, self.workers[:1]
+        yield from super().execute(supply)
+        self.workers = first
+
+
+def test_several_workers_measure_all_models_in_one_run_whose_parts_count_once(campaign: SimulatedCampaign) -> None:
+    slept_s: list[float] = []
+
+    def sleep(operator: OperatorTuple) -> None:
+        if operator == DRIFT:
+            begin_s = time.monotonic()
+            time.sleep(0.02)
+            slept_s.append(time.monotonic() - begin_s)
+
+    @contextmanager
+    def opened(*arguments: Any) -> Iterator[LocalExecutor]:
+        with campaign.open_apparatus(*arguments) as bench:
+            executor = TwoWorkers(bench)
+            executor.workers = (*executor.workers, Worker("second", "", None))
+            yield executor
+
+    campaign.loads = {**campaign.loads, DRIFT: Load(time_s=0.001, power_w=200.0)}
+    campaign.drift_case, campaign.before = Case(DRIFT), sleep
+    protocols = Protocols(lambda _: SHORT, lambda _: SHORT)
+    units = measure_units(campaign.request(), protocols, opened, RecordedProgress(), lambda _: None)
+    assert [(unit.operators.measured, unit.whole.newly_measured) for unit in units] == [(1, True), (1, True)]
+    # Both workers are checked side by side.
+    assert 0 < units[0].whole.besides_parts_s["drift_checks"] < sum(slept_s)
 
 
 def test_a_dry_run_counts_the_start_once_and_measures_nothing(campaign: SimulatedCampaign) -> None:
