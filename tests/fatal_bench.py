@@ -119,10 +119,12 @@ class FatalBench:
 
     def repeat(self, protocol: MeasurementProtocol, log_name: str) -> Repetition:
         """Measure, or be killed in a second repetition, of one size once, of another each time."""
-        is_second = log_name.endswith("-2")
-        if is_second and (self._side == LOST or (self._side == LOST_ONCE and not self._marker.exists())):
-            self._marker.touch()
-            ENDS["Fatal"]()
+        if log_name.endswith("-2") and self._side in (LOST, LOST_ONCE):
+            is_first = not self._marker.exists()
+            if self._side == LOST_ONCE:
+                self._marker.touch()
+            if is_first or self._side == LOST:
+                ENDS["Fatal"]()
         machine = SimulatedMachine(LOAD)
         measured = measure(machine, machine.instruments(), protocol)
         return Repetition(measured, (), HostPower(None, None, "none"), MemoryUse(None, None, "none"))

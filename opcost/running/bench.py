@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -81,11 +81,6 @@ class HoldingBench(Bench, Protocol):
 
 class LostProcessError(CannotMeasureError):
     """The process that measured was killed from outside, as far as its status shows."""
-
-
-OpenHoldingBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[Any]]
-"""Makes a device ready. Arguments: its name (None for a GPU if there is one), the database, whether to log power. It
-yields a ``HoldingBench``, or a ``Bench`` if nothing is measured."""
 
 
 def spending(bench: Bench) -> Callable[[], tuple[float, dict[str, float]]]:

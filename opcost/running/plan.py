@@ -94,11 +94,6 @@ class KnownRows:
         return Reason.FLAGGED if is_doubtful(row) else None
 
 
-IN_A_BLOCK = 5
-"""Repetitions that share one build. Two builds of ten repetitions show whether builds differ; a build of a model takes
-as long as several repetitions."""
-
-
 @dataclass(frozen=True)
 class Work:
     """The cases of the model ``name``, each once, the known sizes of their operators by key, and a board for them."""
@@ -165,9 +160,8 @@ class PlannedWork:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan for all models, and the protocol."""
+    """The plan for all models."""
 
-    protocol: MeasurementProtocol
     works: tuple[PlannedWork, ...]
 
     @property
@@ -217,7 +211,12 @@ def make_plan(
                 items.append(PlanItem(work.name, case, setting, protocol, key, reason, failed, work.board))
         planned_keys |= {item.key for item in items}
         planned.append(PlannedWork(work.name, tuple(key for key, _ in chosen.values()), tuple(items)))
-    return Plan(protocol, tuple(planned))
+    return Plan(tuple(planned))
+
+
+IN_A_BLOCK = 5
+"""Repetitions that share one build. Two builds of ten repetitions show whether builds differ; a build of a model takes
+as long as several repetitions."""
 
 
 @dataclass(frozen=True)
@@ -254,23 +253,16 @@ def planned_blocks(
     ``keys`` are those of the sizes, ``rows`` known repetitions of any sizes. The blocks of sizes that failed before,
     with keys ``last``, come last.
     """
-    known: dict[str, list[SweepRepetitionRow]] = {key: [] for key in keys}
-    for row in rows:
-        if row.place.key in known and wanted.counts(row):
-            known[row.place.key].append(row)
-    missing: dict[str, list[Block]] = {}
-    for key, found in known.items():
-        numbers = sorted(set(range(1, wanted.repetitions + 1)) - {row.repetition for row in found})
-        parts = [tuple(numbers[begin : begin + IN_A_BLOCK]) for begin in range(0, len(numbers), IN_A_BLOCK)]
+    known, failed, chance = by_key(rows, wanted), set(last), random.Random(seed)
+    placed: list[tuple[tuple[bool, int, float], Block]] = []
+    for key in keys:
+        found = known.get(key, [])
         first = 1 + max((row.block for row in found), default=0)
-        missing[key] = [Block(key, number, part) for number, part in enumerate(parts, start=first)]
-    chance, ordered = random.Random(seed), []
-    for number in range(max(map(len, missing.values()), default=0)):
-        of_this_round = [blocks[number] for blocks in missing.values() if number < len(blocks)]
-        chance.shuffle(of_this_round)
-        ordered += of_this_round
-    failed = set(last)
-    return tuple(sorted(ordered, key=lambda block: block.key in failed))
+        missing = sorted(set(range(1, wanted.repetitions + 1)) - {row.repetition for row in found})
+        for turn, begin in enumerate(range(0, len(missing), IN_A_BLOCK)):
+            block = Block(key, first + turn, tuple(missing[begin : begin + IN_A_BLOCK]))
+            placed.append(((key in failed, turn, chance.random()), block))
+    return tuple(block for _, block in sorted(placed, key=lambda one: one[0]))
 
 
 def by_key(rows: Iterable[SweepRepetitionRow], wanted: Wanted) -> Mapping[str, list[SweepRepetitionRow]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import TypeAlias
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.protocol import SINGLE_SHARE, MeasurementProtocol, protocol_for
@@ -15,12 +16,14 @@ from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost
 from opcost.operators.counts import Case, case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
-from opcost.running.bench import HoldingBench, OpenHoldingBench
+from opcost.running.bench import HoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
 from opcost.running.request import RunRequest
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
 from opcost.units import short_uuid
+
+OpenHoldingBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextManager[HoldingBench]]
 
 
 @dataclass(frozen=True)

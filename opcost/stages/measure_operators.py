@@ -37,9 +37,8 @@ from opcost.running.plan import Reason, Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import RunRequest, selected, without_grids
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
-from opcost.stages.cache_chains import Before, ChainTimes, chain_settings, chain_times, measure_missing_chains
+from opcost.stages.cache_chains import Before, chain_settings, chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, model_tuple, set_done
-from opcost.storage.database import Database
 from opcost.summing.summation import Measurements
 
 KNOWN_FROM = 20
@@ -124,30 +123,27 @@ def measure_operators(
         campaigns = campaigns_of(executor, demand)
         pairs = _missing_pairs(executor, demand, of_models, input_data)
         if request.dry_run:
-            planned: list[OperatorsReport] = []
-            for kind, campaign in campaigns.items():
-                parts_s = campaign.besides_parts_s
-                times = _corrections(campaign, pairs.get(kind), database, for_chains)
-                if times is not None and (times.now_s or not times.later_s):
-                    parts_s["cache_corrections"] = times.now_s
-                later_s, all_s = (0.0, 0.0) if times is None else (times.later_s, times.all_s)
-                assumed = assumed_versions(campaign.bench, request.setting, all_s)
-                plans = [_operators_report(outcome, request, by_name) for outcome in campaign.outcomes]
-                planned += [replace(one, assumed=assumed, later_s=later_s) for one in _timed(plans, parts_s)]
-            return _ordered(planned)
+            plans = (
+                _plan(campaign, pairs.get(kind), for_chains, request, by_name) for kind, campaign in campaigns.items()
+            )
+            return _ordered(report for plan in plans for report in plan)
 
-        def completed(kind: str, report: OperatorsReport) -> OperatorsReport:
+        def completed(outcome: Outcome) -> OperatorsReport:
             """Set ``done`` once nothing is missing by the full protocol on a GPU, on captured values."""
-            (config, kept), protocol = by_name[report.name], campaigns[kind].protocol
+            (config, kept), protocol = by_name[outcome.work.name], outcome.campaign.protocol
             is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
-            is_due = is_full and executor.kinds[kind].is_gpu and not report.remaining and input_data == CAPTURED
-            return replace(report, done=(is_due and kept.has_values and _set_done(request, config)) or config.done)
+            is_due = is_full and outcome.campaign.bench.is_gpu and not outcome.remaining and input_data == CAPTURED
+            done = (is_due and kept.has_values and _set_done(request, config)) or config.done
+            return replace(_operators_report(outcome, request, by_name), done=done)
 
-        waiting = {(kind, work.name) for kind, campaign in pairs.items() for work in campaign.plan.works}
-        reports: dict[tuple[str, str], OperatorsReport] = {}
+        of_pairs = {(kind, work.name) for kind, campaign in pairs.items() for work in campaign.plan.works}
+        reports: list[OperatorsReport] = []
+        waiting: list[Outcome] = []
         for outcome in outcomes(executor, campaigns, progress):
-            report, kind = _operators_report(outcome, request, by_name), outcome.campaign.kind
-            reports[kind, report.name] = report if (kind, report.name) in waiting else completed(kind, report)
+            if (outcome.campaign.kind, outcome.work.name) in of_pairs:
+                waiting.append(outcome)
+            else:
+                reports.append(completed(outcome))
         corrections_begin_s = time.monotonic()
         # Planned again, since the rows with weights in the cache are known now.
         pairs = _missing_pairs(executor, demand, of_models, input_data) if waiting else {}
@@ -155,48 +151,55 @@ def measure_operators(
         if pairs:
             # What fails is in ``failures.csv``, and the kind of chain corrects it.
             deque(outcomes(executor, pairs, progress), maxlen=0)
-        reports |= {of_kind: completed(of_kind[0], reports[of_kind]) for of_kind in waiting & reports.keys()}
+        reports += map(completed, waiting)
+        before = {kind: _before(campaign) for kind, campaign in campaigns.items()}
         for setting in for_chains:
-            measure_missing_chains(executor, database, progress, setting, _before(campaigns, reports))
+            measure_missing_chains(executor, database, progress, setting, before)
         corrections_s = time.monotonic() - corrections_begin_s
-    found = _ordered(reports.values())
-    return _timed(found, _besides_parts_s(time.monotonic() - begin_s, campaigns, found, corrections_s))
+    parts_s = _besides_parts_s(time.monotonic() - begin_s, campaigns, corrections_s)
+    return _timed(_ordered(reports), parts_s)
 
 
-def _corrections(
-    campaign: Campaign, pairs: Campaign | None, database: Database, settings: Iterable[Setting]
-) -> ChainTimes | None:
-    """Return the expected times of cache corrections after a campaign, of pairs and chains; None if sums get none."""
-    times = chain_times(campaign.bench, database, settings, Before(sum(campaign.expected_s)))
-    if times is None or pairs is None:
-        return times
-    # Rows with weights in the cache are in the time of block 2, unless they are of another board.
-    own = (one for one in pairs.plan.items if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD)
-    return replace(times, now_s=times.now_s + sum(map(pairs.item_s, own)))
+def _plan(
+    campaign: Campaign,
+    pairs: Campaign | None,
+    for_chains: Iterable[Setting],
+    request: RunRequest,
+    by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]],
+) -> list[OperatorsReport]:
+    """Return the plans of a campaign, with the expected times of cache corrections after it: of pairs and chains."""
+    parts_s = campaign.besides_parts_s
+    times = chain_times(campaign.bench, request.database, for_chains, _before(campaign))
+    later_s, all_s = (0.0, 0.0) if times is None else (times.later_s, times.all_s)
+    if times is not None:
+        now_s = times.now_s
+        if pairs is not None:
+            # Rows with weights in the cache are in the time of block 2, unless they are of another board.
+            own = (one for one in pairs.plan.items if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD)
+            now_s += sum(map(pairs.item_s, own))
+        if now_s or not later_s:
+            parts_s["cache_corrections"] = now_s
+    assumed = assumed_versions(campaign.bench, request.setting, all_s)
+    reports = [_operators_report(outcome, request, by_name) for outcome in campaign.outcomes]
+    return [replace(one, assumed=assumed, later_s=later_s) for one in _timed(reports, parts_s)]
 
 
-def _before(campaigns: Mapping[str, Campaign], reports: Mapping[tuple[str, str], OperatorsReport]) -> dict[str, Before]:
-    """Return the campaign of each kind of device, with the mean time of its measurements if it has enough."""
-    found = {}
-    for kind, campaign in campaigns.items():
-        own = [report for (of_kind, _), report in reports.items() if of_kind == kind]
-        measured = sum(report.measured for report in own)
-        # Chains are measured to a relative error, too.
-        is_known = campaign.protocol.relative_error is not None and measured >= KNOWN_FROM
-        mean_s = campaign.workers * sum(report.taken_s for report in own) / measured if is_known else None
-        found[kind] = Before(sum(campaign.expected_s), mean_s)
-    return found
+def _before(campaign: Campaign) -> Before:
+    """Return a campaign as the one before, with the mean time of its measurements if it has enough."""
+    measured = sum(outcome.measured for outcome in campaign.outcomes)
+    # Chains are measured to a relative error, too.
+    is_known = campaign.protocol.relative_error is not None and measured >= KNOWN_FROM
+    taken_s = campaign.workers * sum(outcome.taken_s for outcome in campaign.outcomes)
+    return Before(sum(campaign.expected_s), taken_s / measured if is_known else None)
 
 
-def _besides_parts_s(
-    run_s: float, campaigns: Mapping[str, Campaign], reports: Sequence[Report], corrections_s: float = 0.0
-) -> dict[str, float]:
+def _besides_parts_s(run_s: float, campaigns: Mapping[str, Campaign], corrections_s: float = 0.0) -> dict[str, float]:
     """Return the parts of a run's time besides its models, in s; boards are checked for drift side by side."""
     workers = sum(campaign.workers for campaign in campaigns.values())
     checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / workers
     parts_s = {"drift_checks": checks_s, "cache_corrections": corrections_s}
     known_s = {name: time_s for name, time_s in parts_s.items() if time_s}
-    taken_s = sum(report.taken_s for report in reports)
+    taken_s = sum(outcome.taken_s for campaign in campaigns.values() for outcome in campaign.outcomes)
     return {"start": run_s - taken_s - sum(known_s.values()), **known_s}
 
 
@@ -353,7 +356,7 @@ def measure_full_models(
                 planned += _timed(plans, campaign.besides_parts_s)
             return _ordered(planned)
         reports = [_whole_report(outcome, request) for outcome in outcomes(executor, campaigns, progress)]
-    return _timed(_ordered(reports), _besides_parts_s(time.monotonic() - begin_s, campaigns, reports))
+    return _timed(_ordered(reports), _besides_parts_s(time.monotonic() - begin_s, campaigns))
 
 
 def _whole_report(outcome: Outcome, request: RunRequest) -> FullModelReport:
