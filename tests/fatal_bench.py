@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Load, SimulatedMachine
 
@@ -42,6 +41,10 @@ BROKEN = "cuda:2"
 """A device on which an operator of the name OfOneBoard ends the process."""
 LOST_ONCE, LOST = 32, 64
 """Sizes of a held model."""
+LETHAL = "lethal"
+"""While the database has a file of this name, an operator of the name Lethal kills the process that asks."""
+OTHERS, OTHER_CARD = ("cuda:8", "cuda:10"), "Simulated B"
+"""Devices of another kind."""
 LIFE_S = 0.25
 LIMIT_S = 2.0
 """Of silence, in place of minutes."""
@@ -70,10 +73,11 @@ REASONS = {
 class FatalBench:
     """Measures one load for every operator, but for those that act up; each device has a board of its own."""
 
-    def __init__(self, report_step: ReportStep, device: str | None, folder: Path) -> None:
+    def __init__(self, report_step: ReportStep, device: str | None, database: Database) -> None:
         self.report_step = report_step
         self.device = device or "cuda:0"
-        self._marker = folder / "lost"
+        self.database = database
+        self._marker = database.folder / "lost"
         self._side = 0
 
     is_gpu = True
@@ -82,7 +86,8 @@ class FatalBench:
     step_times_s: Mapping[str, float] = {}
 
     def conditions(self, setting: Setting) -> Conditions:
-        return replace(SIMULATED_CONDITIONS, precision=setting.precision)
+        conditions = replace(SIMULATED_CONDITIONS, precision=setting.precision)
+        return replace(conditions, device_product=OTHER_CARD) if self.device in OTHERS else conditions
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         board = f"simulated-{self.device.removeprefix('cuda:')}"
@@ -100,6 +105,9 @@ class FatalBench:
             ENDS[name]()
         if name == "OfOneBoard" and self.device == BROKEN:
             ENDS["Fatal"]()
+        if name == "Lethal" and (self.database.folder / LETHAL).exists():
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(1000)
         self.report_step(BUILDING)
         if name == "HangingWhileBuilt":
             time.sleep(1000)
@@ -111,6 +119,8 @@ class FatalBench:
         for _ in range(8 if name == "Long" else 0):
             time.sleep(LIFE_S)
             self.report_step(LOOPING)
+        self.database.power_logs.mkdir(parents=True, exist_ok=True)
+        (self.database.power_logs / f"{log_name}.csv").write_text(self.device)
         machine = SimulatedMachine(LOAD)
         return ((case, measure(machine, machine.instruments(), protocol)),)
 
@@ -142,7 +152,7 @@ def fatal_answering(
     """Play ``opcost.running.bench.answering``; each process that has a meter qualifies it unless that is known."""
     if device == "cuda:9":
         raise UserError("there is no such GPU")
-    bench = FatalBench(report_step, device, database.folder)
+    bench = FatalBench(report_step, device, database)
     board = str(bench.circumstances(ANY).device_uuid)
     new = [] if not with_meter or any(row.device_uuid == board for row in known) else [qualification(board)]
     yield lambda question: answer(bench, question, bench, new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 from argparse import Namespace
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.command.options import USUAL_RELATIVE_ERROR
+from opcost.errors import UserError
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
 from opcost.operators.counts import CAPTURED
 from opcost.progress import warning_once
@@ -22,10 +24,11 @@ from opcost.reporting.tables import print_configs, print_files
 from opcost.running.bench import open_child_bench
 from opcost.running.planned_bench import bench_opener
 from opcost.running.request import Request, RunRequest
+from opcost.running.several_gpus import ALL, named_gpus, shares_of_cores
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.show import rankings_of
 from opcost.stages.wanted_model import WantedModel
-from opcost.storage.files import cache_folder, check_writable
+from opcost.storage.files import cache_folder, check_writable, held_folder
 
 if TYPE_CHECKING:
     # Only for types: these stages import torch.
@@ -161,11 +164,26 @@ def profile(arguments: Namespace) -> int:
     return int(found.failed)
 
 
+def worker(arguments: Namespace) -> int:
+    """Measure for clients until the scheduler ends; return 0."""
+    scheduler = arguments.scheduler or arguments.scheduler_file
+    if scheduler is None:
+        raise UserError("no scheduler is named; use --scheduler ADDRESS or --scheduler-file FILE")
+
+    from opcost.running.dask_workers import scheduler_at, serve
+
+    devices = [arguments.device] if arguments.device else list(named_gpus((ALL,)))
+    cores = shares_of_cores(sorted(os.sched_getaffinity(0)), len(devices))
+    with held_folder("opcost-worker-") if arguments.logs is None else nullcontext(arguments.logs) as logs:
+        serve(scheduler_at(scheduler), dict(zip(devices, cores, strict=True)), logs.absolute())
+    return 0
+
+
 def _measuring(request: RunRequest, arguments: Namespace) -> Measuring | None:
     from opcost.running.devices import choose_device
     from opcost.stages.profile import Measuring
 
-    if arguments.no_measure or (request.device is None and choose_device(None) == "cpu"):
+    if arguments.no_measure or (request.is_here and request.device is None and choose_device(None) == "cpu"):
         return None
     if arguments.seconds is not None:
         protocols = _protocols(arguments.seconds, None)

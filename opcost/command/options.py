@@ -112,6 +112,7 @@ def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> No
     """Add options to a parser. Options that are not among them have their defaults."""
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
     parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=WARM, meter=AUTO)
+    parser.set_defaults(scheduler=None, scheduler_file=None)
     for option in options:
         option.add_to(parser)
 
@@ -219,7 +220,30 @@ GPUS = Option(
     metavar="NUMBERS",
     default=(),
 )
-MEASURING_DEVICES = OneOf((MEASURING_DEVICE, GPUS))
+SCHEDULER = Option(
+    "--scheduler",
+    "address of a Dask scheduler with workers of opcost worker, such as tcp://node1:8786",
+    metavar="ADDRESS",
+)
+SCHEDULER_FILE = Option(
+    "--scheduler-file", "the same by the file that the scheduler writes on a disk of all hosts", kinds.user_path
+)
+MEASURING_DEVICES = (
+    Option(
+        "--device",
+        f"{HERE}; with a scheduler only workers with these products, such as H100,H200; with --dry-run also a product, "
+        "or a part of its name such as H200, which need not be here",
+        kinds.devices_or_products,
+    ),
+    OneOf((GPUS, SCHEDULER, SCHEDULER_FILE)),
+)
+WORKER_SCHEDULER = OneOf((SCHEDULER, SCHEDULER_FILE))
+WORKER_DEVICE = Option("--device", "the one device of this host that measures (default: all GPUs)", kinds.device_name)
+WORKER_LOGS = folder_option(
+    "--logs",
+    "folder that keeps power logs until a client has copied them, if the client's folder is not on a common disk "
+    "(default: a new folder for temporary files)",
+)
 SWEPT_DEVICE = Option(
     "--device",
     f"{HERE}; with --no-measure or --dry-run also a product, such as 'NVIDIA H200', which need not be here",

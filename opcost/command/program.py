@@ -152,7 +152,7 @@ MEASURE = (
         "resnet18 --input-size 8x3x224x224 --precision bf16",
         "measure.profile",
         (
-            *(o.MODEL, o.SIZES, o.INPUT_SIZE, *o.MODEL_KEYS, o.MEASURING_DEVICES, o.PROFILE_DURATION, o.EXECUTION),
+            *(o.MODEL, o.SIZES, o.INPUT_SIZE, *o.MODEL_KEYS, *o.MEASURING_DEVICES, o.PROFILE_DURATION, o.EXECUTION),
             *(o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
             *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
@@ -263,7 +263,7 @@ STEPS = (
         "resnet18_32x3x32x32 --seconds 3",
         "measure.measure",
         (
-            *(o.OPEN_NAMES, o.MEASURING_DEVICES, *o.STAGE, o.DURATION, o.EXECUTION, o.CACHE, o.METER, o.SAME_BOARD),
+            *(o.OPEN_NAMES, *o.MEASURING_DEVICES, *o.STAGE, o.DURATION, o.EXECUTION, o.CACHE, o.METER, o.SAME_BOARD),
             *(o.INPUT_VALUES, o.WHOLE, o.ALLOW_CODE, o.JSON_PROGRESS),
         ),
         _database,
@@ -275,10 +275,17 @@ STEPS = (
         "resnet18_32x3x32x32 --seconds 3",
         "measure.measure_models",
         (
-            *(o.NAMES, o.MEASURING_DEVICES, *o.STAGE, o.DURATION, o.EXECUTION, o.METER, o.SAME_BOARD),
+            *(o.NAMES, *o.MEASURING_DEVICES, *o.STAGE, o.DURATION, o.EXECUTION, o.METER, o.SAME_BOARD),
             *(o.ALLOW_CODE, o.JSON_PROGRESS),
         ),
         _database,
+    ),
+    Subcommand(
+        "worker",
+        "measure on each GPU of this host for clients of a Dask scheduler, until that ends",
+        "--scheduler-file scheduler.json",
+        "measure.worker",
+        (o.WORKER_SCHEDULER, o.WORKER_DEVICE, o.WORKER_LOGS, o.VERBOSE),
     ),
     Subcommand(
         "advise",

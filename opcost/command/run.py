@@ -37,6 +37,8 @@ DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
 
 EXTRAS = {
+    "dask": "distributed",
+    "distributed": "distributed",
     "pyarrow": "parquet",
     "scipy": "advise",
     "sklearn": "predict",

@@ -102,7 +102,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker executes no more."""
+    """A worker executes no more, unless it asks for a unit again: it may have been started again."""
 
     reason: str
 
@@ -172,7 +172,7 @@ class Worker:
 
 
 Supply: TypeAlias = Callable[[Worker], Unit | None]
-"""Returns the next unit for a worker, None if there is none now."""
+"""Returns the next unit for a worker, None if there is none now. A worker may be new, and may have units already."""
 
 
 class Executor(ABC):
@@ -302,7 +302,12 @@ class _Course:
 
     def supply(self, worker: Worker) -> Unit | None:
         job = self._jobs.get(worker.kind)
-        if job is None or (job.is_bound and self._bound.setdefault(worker.kind, worker) != worker):
+        if job is None:
+            return None
+        if worker not in self.workers:
+            self.workers.append(worker)
+        is_bound = job.is_bound and self._bound.setdefault(worker.kind, worker) != worker
+        if is_bound or (job.is_bound and self._of_worker.get(worker.name)):
             return None
         of_kind = [one for one in self.workers if one.kind == worker.kind]
         most = max(1, min(job.unit_items, self._left[worker.kind] // (UNITS_LEFT * len(of_kind))))
@@ -369,11 +374,14 @@ class _Course:
     def _lose(self, worker: Worker, reason: str) -> Iterator[tuple[str, Any]]:
         """Give the items of a worker to others; one that had begun when a worker was lost before is set aside."""
         logging.getLogger(__name__).warning("%s: executes no more: %s", worker.name, reason)
-        self.workers.remove(worker)
+        self.workers = [one for one in self.workers if one != worker]
         self._bound = {kind: one for kind, one in self._bound.items() if one != worker}
-        for number in [*self._of_worker.pop(worker.name, []), *self._of_board.pop(worker.board or "", [])]:
+        own = self._of_worker.pop(worker.name, [])
+        for number in [*own, *self._of_board.pop(worker.board or "", [])]:
             given = self._given[number]
-            is_set_aside = given.has_begun and bool(given.loss) and given.found < len(given.item.names)
+            # The message that the first one has begun may be lost, too.
+            has_begun = given.has_begun or number in own[:1]
+            is_set_aside = has_begun and bool(given.loss) and given.found < len(given.item.names)
             if is_set_aside:
                 given.job.fail(given.item, reason)
                 self._progress.fail(reason, worker.name)
@@ -381,6 +389,6 @@ class _Course:
                 del self._given[number]
                 yield worker.kind, given.item
                 continue
-            if given.has_begun:
+            if has_begun:
                 given.lose(reason)
             self._again[worker.kind].append(number)

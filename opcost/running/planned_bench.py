@@ -134,6 +134,10 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
 
 def bench_opener(request: RunRequest) -> OpenBench:
     """Return how a request's devices are opened. Raises UserError: only a dry run takes a product's name."""
+    if request.scheduler is not None:
+        from opcost.running.many_hosts import open_many_hosts
+
+        return partial(open_many_hosts, request.scheduler, request.products)
     if request.gpus:
         devices = named_gpus(request.gpus)
         return partial(open_planned_gpus if request.dry_run else open_several_gpus, devices)

@@ -6,6 +6,7 @@ import logging
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -81,7 +82,8 @@ class RunRequest(Request):
     ``device`` is None for a GPU if there is one, else the CPU; a dry run may have a product's name instead. With
     ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
     metered; the precision is each config's. With ``allow_code`` users' functions that build models may run. ``gpus``
-    are the numbers of several GPUs of this host, ``("all",)`` for all; then no device is named.
+    are the numbers of several GPUs of this host, ``("all",)`` for all; then no device is named. ``scheduler`` is the
+    address or the file of a Dask scheduler, None for none; ``products`` are parts of its devices' names, none for all.
     """
 
     dry_run: bool = False
@@ -89,12 +91,29 @@ class RunRequest(Request):
     setting: Setting = USUAL
     allow_code: bool = False
     gpus: tuple[str, ...] = ()
+    scheduler: str | Path | None = None
+    products: tuple[str, ...] = ()
 
     @staticmethod
     def from_arguments(arguments: Namespace) -> RunRequest:
         own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code", "gpus")}
         setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
-        return RunRequest(**vars(Request.from_arguments(arguments)), **own, setting=setting)
+        request = RunRequest(**vars(Request.from_arguments(arguments)), **own, setting=setting)
+        scheduler, device = arguments.scheduler or arguments.scheduler_file, arguments.device
+        if device is not None and (request.gpus or (scheduler is None and "," in device)):
+            others = "--gpus names the devices" if request.gpus else "several products need --scheduler"
+            raise UserError(f"--device {device}: {others}; use one of both")
+        if scheduler is None:
+            return request
+        products = () if device is None else tuple(name.strip() for name in device.split(","))
+        if any(map(is_device_name, products)):
+            raise UserError(f"--device {device}: a scheduler's workers are chosen by products, such as H100,H200")
+        return replace(request, device=None, scheduler=scheduler, products=products)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether devices of this host measure."""
+        return self.scheduler is None
 
     def setting_of(self, config: ModelConfig) -> Setting:
         return replace(self.setting, precision=config.precision, code=self.code_of(config))

@@ -398,7 +398,8 @@ def test_without_arguments_everything_has_its_default_and_others_arrive_as_value
     usual = vars(pipeline_parser().parse_args([]))
     assert usual == {
         "names": [],
-        **dict.fromkeys(("device", "home", "measurements", "database", "execution")),
+        **dict.fromkeys(("device", "home", "measurements", "database", "execution", "scheduler", "scheduler_file")),
+        "gpus": (),
         "cache": "warm",
         "meter": "auto",
         **dict.fromkeys(("dry_run", "same_board", "allow_code", "json", "json_progress", "verbose"), False),
