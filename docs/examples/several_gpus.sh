@@ -1,6 +1,6 @@
 #!/bin/sh
 # The same operator tuples on one GPU of this host and on all: times, figures, and what the load of the host does to
-# eager calls. It takes about eight minutes on four H200s, and needs the extras torch and timm.
+# eager calls. It takes twelve minutes on four H200s, and needs the extras torch and timm.
 #
 # sh docs/examples/several_gpus.sh FOLDER [PYTHON]
 set -eu
@@ -13,8 +13,8 @@ measure() {
   opcost measure $models --relative-error 0.01 --same-board --verbose --home "$home" "$@" 2> "$home/run.log"
 }
 
-# Of random.Random(65).sample(sorted(timm.list_models()), 16), the first five that are in timm 1.0.31, fit on a small card
-# and had no row.
+# Of random.Random(65).sample(sorted(timm.list_models()), 16), the first five that older versions of timm have, too, that
+# fit on a small card and had no row.
 opcost make-configs --home "$folder" \
   timm:resnet51q timm:mobilenetv3_large_150d timm:seresnetaa50d timm:twins_pcpvt_small timm:poolformerv2_m36
 models='timm_resnet51q_32x3x256x256 timm_mobilenetv3_large_150d_32x3x256x256 timm_seresnetaa50d_32x3x224x224
