@@ -17,7 +17,7 @@ from opcost.measuring.record import FailureRow, Measurement, MeasurementRow, qua
 from opcost.operators.counts import case_columns, of_operators
 from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.progress import Progress
-from opcost.running.engine import EVERY, Checked, Ended, Executor, Job, Worker, boards_of, carry_out
+from opcost.running.engine import EVERY, Checked, Ended, Executor, Job, Worker, carry_out
 from opcost.running.expected_times import expected_times, opening_parts_s
 from opcost.running.plan import KnownRows, PlanItem, PlannedWork, Work, make_plan
 from opcost.storage.database import Database
@@ -93,7 +93,7 @@ class Campaign(Job):
         # Now, since a bench whose process has ended answers no more.
         self._circumstances = bench.circumstances(protocol)
         rows = table.rows(of_operators(case.operator for work in demand.works for case in work.cases))
-        boards = boards_of(executor, kind)
+        boards = tuple(worker.board for worker in executor.workers if worker.kind == kind)
         self.workers = len(boards)
         self.known = KnownRows(protocol, bench.has_meter, rows, boards if demand.same_board else None)
         conditions = {work.setting: bench.conditions(work.setting) for work in demand.works}

@@ -210,11 +210,6 @@ OpenBench: TypeAlias = Callable[[str | None, Database, bool], AbstractContextMan
 database, whether to log power."""
 
 
-def boards_of(executor: Executor, kind: str) -> tuple[str | None, ...]:
-    """Return the UUID of each board of a kind."""
-    return tuple(worker.board for worker in executor.workers if worker.kind == kind)
-
-
 class Job(ABC):
     """A plan for one kind of device: its items, and what is done with what they find.
 

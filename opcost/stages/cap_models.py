@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TypeAlias
 
 from opcost.errors import CannotMeasureError, UserError
@@ -16,7 +14,7 @@ from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost
 from opcost.operators.counts import Case, case_key
 from opcost.prediction.durations import MODEL_BUILDING_S
-from opcost.running.bench import HoldingBench
+from opcost.running.bench import HoldingBench, new_log_name
 from opcost.running.expected_times import BETWEEN_S, starting_s
 from opcost.running.request import RunRequest
 from opcost.storage.configs import ModelConfig, model_tuple
@@ -36,9 +34,8 @@ class ModelWork:
     is_steady: bool = True
 
     def measure(self) -> CapCost:
-        log_name = f"power-cap-{datetime.now(timezone.utc):%Y%m%dT%H%M%S%f}-{os.getpid()}"
         try:
-            found = self.bench.repeat(self.protocol, log_name).measurement
+            found = self.bench.repeat(self.protocol, new_log_name("power-cap")).measurement
         except CannotMeasureError as error:
             raise UserError(f"{self.name}: cannot be measured: {error}") from error
         return CapCost(found.time_s, found.energy_j, found.energy_standard_error_j, found.energy_missing_reason)

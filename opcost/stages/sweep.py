@@ -271,15 +271,9 @@ class SweepJob(Job):
 
     @property
     def measured(self) -> Measured:
-        return Measured(
-            conditions=self._conditions,
-            wanted=self._wanted,
-            repetitions=by_key(self._rows, self._wanted),
-            failures=self._failed,
-            planned=len(self.expected_s),
-            expected_s=sum(self.expected_s) + self._besides_s,
-            new=self._new,
-        )
+        expected_s, found = sum(self.expected_s) + self._besides_s, by_key(self._rows, self._wanted)
+        planned = len(self.expected_s)
+        return Measured(self._conditions, self._wanted, found, self._failed, planned, expected_s, self._new)
 
     def groups(self) -> Iterator[tuple[SizeItem]]:
         for block in tuple(self._blocks):
@@ -304,19 +298,8 @@ class SweepJob(Job):
 
     def keep(self, worker: Worker, item: SizeItem, content: Any) -> str:
         if item.block is None:
-            profiled_at = present_moment()
-            rows = [
-                SweepKernelRow(
-                    place=item.place,
-                    kernel=use.kernel,
-                    calls=use.calls,
-                    kernel_time_s=use.time_s,
-                    profiled_at=profiled_at,
-                    conditions=item.conditions,
-                    circumstances=self._circumstances,
-                )
-                for use in content
-            ]
+            of_run = present_moment(), item.conditions, self._circumstances
+            rows = [SweepKernelRow(item.place, one.kernel, one.calls, one.time_s, *of_run) for one in content]
             self._database.sweep_kernels.append_missing(rows)
             return f"{len(rows)} kernels"
         number, found = content
@@ -347,13 +330,7 @@ class SweepJob(Job):
         if item.block is None:
             return
         self._failed[item.place.key] = reason = in_one_line(reason)
-        row = SweepFailureRow(
-            place=item.place,
-            reason=reason,
-            failed_at=present_moment(),
-            conditions=item.conditions,
-            circumstances=self._circumstances,
-        )
+        row = SweepFailureRow(item.place, reason, present_moment(), item.conditions, self._circumstances)
         self._database.sweep_failures.append(row)
 
     def _expected_s(self, block: Block) -> list[float]:
