@@ -1,4 +1,4 @@
-"""What Dask workers of the tests load first: their benches are simulated (``DASK_DISTRIBUTED__WORKER__PRELOAD``)."""
+"""Dask workers of the tests load this first: their benches are simulated (``DASK_DISTRIBUTED__WORKER__PRELOAD``)."""
 
 from fatal_bench import fatal_answering
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from opcost.columns import ABOVE_0, FROM_0, MOMENT, SIGNED, Column, Columns
 from opcost.estimates import Estimate
@@ -78,6 +78,27 @@ class QualificationRow(Columns):
     qualified_at: Annotated[str, Column("time of the qualification", MOMENT)]
     device_product: Annotated[str, DEVICE_PRODUCT]
     torch_version: Annotated[str, TORCH_VERSION]
+
+
+class QualificationTable(Protocol):
+    """Known qualifications of meters; new ones are appended."""
+
+    def rows(self) -> list[QualificationRow]: ...
+
+    def append(self, row: QualificationRow) -> None: ...
+
+
+class HeldQualifications:
+    """Those that another process knows; ``new`` ones are passed to it, since it alone writes its database."""
+
+    def __init__(self, known: Sequence[QualificationRow]) -> None:
+        self._known, self.new = known, list[QualificationRow]()
+
+    def rows(self) -> list[QualificationRow]:
+        return [*self._known, *self.new]
+
+    def append(self, row: QualificationRow) -> None:
+        self.new.append(row)
 
 
 LONGER_READINGS = 2.0

@@ -6,6 +6,7 @@ A value that the device did not report is None and an empty cell, never zero.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
@@ -148,3 +149,8 @@ class PowerSummary:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.12g}"
+
+
+def new_log_name(key: str) -> str:
+    """Return the name of a raw power log with a key, the moment and a random number: hosts may share a folder."""
+    return f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{random.SystemRandom().getrandbits(32):08x}"

@@ -11,20 +11,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions, measurement_key
 from opcost.measuring.instruments import NOTHING, Finding, Observer
-from opcost.measuring.known_device import QualificationRow
+from opcost.measuring.known_device import HeldQualifications, QualificationRow, QualificationTable
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.record import MeasuredCases, MeasurementRow, StepTimes
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import KernelUse, Repetition
 from opcost.meters.gpus import see_only
 from opcost.operators.counts import Case, case_columns
+from opcost.power.log_rows import new_log_name
 from opcost.running.worker_process import OPENING, Answering, ChildFaultError, ChildProcess, ReportStep
 from opcost.storage.database import Database
 
@@ -99,11 +99,6 @@ def device_uuid(bench: Bench) -> str | None:
     return bench.circumstances(MeasurementProtocol(0.0, FULL_LOOP_S)).device_uuid
 
 
-def new_log_name(key: str) -> str:
-    """Return the name of a raw power log with a key, the moment and a random number: hosts may share a folder."""
-    return f"{key}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.urandom(4).hex()}"
-
-
 def measured_rows(bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol) -> list[MeasurementRow]:
     """Measure an operator or a model on a bench and return its row, then those of further phases.
 
@@ -130,27 +125,6 @@ def measured_rows(bench: Bench, case: Case, setting: Setting, protocol: Measurem
         )
         for one, measurement in measured
     ]
-
-
-class QualificationTable(Protocol):
-    """Known qualifications of meters; new ones are appended."""
-
-    def rows(self) -> list[QualificationRow]: ...
-
-    def append(self, row: QualificationRow) -> None: ...
-
-
-class HeldQualifications:
-    """Those that another process knows; ``new`` ones are passed to it, since it alone writes its database."""
-
-    def __init__(self, known: Sequence[QualificationRow]) -> None:
-        self._known, self.new = known, list[QualificationRow]()
-
-    def rows(self) -> list[QualificationRow]:
-        return [*self._known, *self.new]
-
-    def append(self, row: QualificationRow) -> None:
-        self.new.append(row)
 
 
 CPU_PATIENCE = 10.0

@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dask.config
 from distributed import Nanny, Worker, get_worker
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from opcost.errors import UserError
-from opcost.measuring.known_device import QualificationRow
+from opcost.measuring.known_device import HeldQualifications, QualificationRow
 from opcost.measuring.setting import USUAL
 from opcost.operators.counts import Case
-from opcost.running.bench import ChildBench, HeldQualifications, device_uuid
+from opcost.running.bench import ChildBench, device_uuid
 from opcost.running.engine import Begun, Board, Event, Unit
 from opcost.storage.database import Database
 from opcost.version import __version__
@@ -57,7 +56,7 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Claim:
-    """What a client wants of workers: a bench, whose power logs belong to its database.
+    """A client's claim on workers: each is to open a bench, whose power logs belong to its database.
 
     ``clients`` are all that the scheduler knows. ``folder`` is that of the database, where a file ``mark`` shows that a
     worker sees the same folder; else logs stay with the worker under the name ``place``.
@@ -262,6 +261,8 @@ def serve(scheduler: Mapping[str, str], devices: Mapping[str, Sequence[int] | No
 
     Raises UserError: the scheduler does not answer, or has workers of these names; KeyboardInterrupt: a signal came.
     """
+    import dask.config
+
     where = {"scheduler_ip" if name == "address" else name: value for name, value in scheduler.items()}
     with dask.config.set(CONFIG):
         number = asyncio.run(_serve(where, devices, logs))

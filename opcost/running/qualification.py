@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from opcost.columns import present_moment
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
-from opcost.measuring.known_device import KnownMeters, QualificationRow
+from opcost.measuring.known_device import KnownMeters, QualificationRow, QualificationTable
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
 from opcost.measuring.qualification import (
     STEADY_LOAD,
@@ -25,9 +25,9 @@ from opcost.measuring.qualification import (
 )
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C
 from opcost.measuring.setting import USUAL
+from opcost.power.log_rows import new_log_name
 from opcost.power.ports import COUNTER, SAMPLES, short_name
 from opcost.running.apparatus import Apparatus, OpenApparatus
-from opcost.running.bench import QualificationTable, new_log_name
 from opcost.storage.database import Database
 from opcost.units import percent
 

@@ -13,8 +13,9 @@ from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost
 from opcost.operators.counts import Case, case_key
+from opcost.power.log_rows import new_log_name
 from opcost.prediction.durations import MODEL_BUILDING_S
-from opcost.running.bench import HoldingBench, new_log_name
+from opcost.running.bench import HoldingBench
 from opcost.running.expected_times import BETWEEN_S, starting_s
 from opcost.running.request import RunRequest
 from opcost.storage.configs import ModelConfig, model_tuple

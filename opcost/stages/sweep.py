@@ -40,6 +40,7 @@ from opcost.measuring.sweep_record import (
 from opcost.operators.counts import Case, OperatorCounts, case_key
 from opcost.operators.model_names import ModelName
 from opcost.operators.sweep_axes import Axis, AxisKind
+from opcost.power.log_rows import new_log_name
 from opcost.prediction.durations import (
     MODEL_BUILDING_S,
     SECONDS_PER_PARAMETER,
@@ -50,7 +51,7 @@ from opcost.prediction.durations import (
 )
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
-from opcost.running.bench import Bench, HoldingBench, new_log_name
+from opcost.running.bench import Bench, HoldingBench
 from opcost.running.campaign import costs_of, in_one_line
 from opcost.running.engine import Job, OpenBench, Worker, carry_out, executor_of
 from opcost.running.expected_times import BETWEEN_S, numbers_of_rows, opening_parts_s, size_of
