@@ -282,21 +282,11 @@ def compare_kernels(
             with precision(config.precision):
                 report = _compare(config, apparatus.device, request.code_of(config))
             conditions = apparatus.conditions(request.setting_of(config))
-            profiled_at = present_moment()
+            key, moment = kernel_key(model_tuple(config).key, conditions), present_moment()
+            conditions = replace(conditions, execution=EAGER, cache=WARM)
             for kind in report.kinds:
-                table.append(
-                    KernelTimeRow(
-                        key=kernel_key(model_tuple(config).key, conditions),
-                        name=config.name,
-                        operator=kind.operator,
-                        calls=kind.calls,
-                        in_model_time_s=kind.in_model_s,
-                        alone_time_s=kind.alone_s,
-                        same_kernels_time_s=kind.same_kernels_s,
-                        profiled_at=profiled_at,
-                        conditions=replace(conditions, execution=EAGER, cache=WARM),
-                    )
-                )
+                figures = kind.calls, kind.in_model_s, kind.alone_s, kind.same_kernels_s
+                table.append(KernelTimeRow(key, config.name, kind.operator, *figures, moment, conditions))
             reports.append(report)
             progress.finish(f"{percent(report.same_kernels_ratio)} of the time in the same kernels alone")
     return reports
@@ -441,14 +431,8 @@ def rebuild_operators(request: Request, progress: Progress) -> list[RebuildRepor
             for count in new:
                 if (found := difference(count, kind, context)) is not None:
                     lines[found.flag].append(f"{count.operator}: {found.text}")
-            reports.append(
-                RebuildReport(
-                    name=config.name,
-                    operators=len(new),
-                    rebuilt=len(new) - sum(map(len, lines.values())),
-                    value_dependent=tuple(lines[Flag.VALUE_DEPENDENT]),
-                    failures=tuple(lines[Flag.NOT_AS_COUNTED]),
-                )
-            )
-            progress.finish(f"{reports[-1].rebuilt} of {len(new)} new tuples rebuilt")
+            different, failures = map(tuple, lines.values())
+            rebuilt = len(new) - len(different) - len(failures)
+            reports.append(RebuildReport(config.name, len(new), rebuilt, different, failures))
+            progress.finish(f"{rebuilt} of {len(new)} new tuples rebuilt")
     return reports
