@@ -14,6 +14,7 @@ from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag, flags_of
 from opcost.measuring.protocol import ProtocolFor
 from opcost.measuring.record import FailureRow, Measurement, MeasurementRow, quality_flags
+from opcost.measuring.setting import USUAL
 from opcost.operators.counts import case_columns, of_operators
 from opcost.prediction.durations import OPERATOR_BUILDING_S, run_s
 from opcost.progress import Progress
@@ -90,8 +91,9 @@ class Campaign(Job):
         self._check_table = database.drift_checks
         self.failed: dict[str, str] = {}
         self.protocol = protocol = demand.protocol_for(bench.is_gpu)
-        # Now, since a bench whose process has ended answers no more.
+        # Now, since a bench whose process measures or has ended answers no more.
         self._circumstances = bench.circumstances(protocol)
+        self.product = bench.conditions(USUAL).device_product
         rows = table.rows(of_operators(case.operator for work in demand.works for case in work.cases))
         boards = tuple(worker.board for worker in executor.workers if worker.kind == kind)
         self.workers = len(boards)

@@ -263,7 +263,7 @@ def _operators_report(
         energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
         planned=outcome.work.reasons,
         device=outcome.campaign.bench.device,
-        device_product=outcome.campaign.bench.conditions(request.setting).device_product,
+        device_product=outcome.campaign.product,
         has_whole=config.grid is None,
         board=max(times_s, key=lambda board: times_s[board], default=None),
     )
@@ -377,7 +377,7 @@ def _whole_report(outcome: Outcome, request: RunRequest) -> FullModelReport:
         reason=failure or (row.measurement.energy_missing_reason if row else None),
         planned=outcome.work.reasons,
         device=bench.device,
-        device_product=bench.conditions(request.setting).device_product,
+        device_product=outcome.campaign.product,
         assumed=assumed_versions(bench, request.setting),
         builds=row.measurement.builds if row else None,
         builds_time_range_ratio=row.measurement.builds_time_range_ratio if row else None,

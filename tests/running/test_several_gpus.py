@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
+from opcost.measuring.setting import Setting
 from opcost.meters.gpus import see_only
 from opcost.meters.nvml import Nvidia
 from opcost.running import bench as bench_module
@@ -114,6 +116,17 @@ def test_killed_workers_cost_nothing_but_time(tmp_path: Path, seed: int) -> None
     assert run(campaign).remaining == 0
     assert len(rows(campaign)) == TUPLES
     assert set_aside <= {row.key for row in rows(campaign)}
+
+
+def test_a_model_is_reported_while_others_are_measured(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    for name, tuples in (("a", 3), ("b", 30)):
+        campaign.add_model(name, {operator("Slow", width): 1 for width in range(1, tuples)}, precision="bf16")
+    # No process was asked for the conditions of this setting in the precision torch-default.
+    request = replace(campaign.request(), setting=Setting(execution="eager"))
+    opened = partial(open_several_gpus, DEVICES[:2])
+    reports = measure_operators(request, lambda _: SHORT, opened, RecordedProgress())
+    assert [(report.name, report.remaining) for report in reports] == [("a", 0), ("b", 0)]
 
 
 CLIENT = """
