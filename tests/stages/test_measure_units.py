@@ -61,7 +61,7 @@ def test_each_whole_follows_its_operators_with_one_start(campaign: SimulatedCamp
     (plan,) = plans
     planned = [(unit.name, unit.operators.remaining, unit.whole.newly_measured) for unit in plan]
     assert planned == [("a", 1, False), ("b", 2, False)]
-    assert announced(plan) == "about 1 min 3 s: a 9 s, b 9 s, besides them 45 s"
+    assert announced(plan) == "about 1 min 9 s: a 9 s, b 9 s, besides them 52 s"
 
 
 def test_the_parts_of_the_time_are_those_of_the_run(campaign: SimulatedCampaign) -> None:
