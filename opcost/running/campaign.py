@@ -96,7 +96,8 @@ class Campaign(Job):
         self.product = bench.conditions(USUAL).device_product
         rows = table.rows(of_operators(case.operator for work in demand.works for case in work.cases))
         boards = tuple(worker.board for worker in executor.workers if worker.kind == kind)
-        self.workers = len(boards)
+        # All may be lost by now.
+        self.workers = max(1, len(boards))
         self.known = KnownRows(protocol, bench.has_meter, rows, boards if demand.same_board else None)
         conditions = {work.setting: bench.conditions(work.setting) for work in demand.works}
         failed_keys = {row.key for row in self._failures.rows()}

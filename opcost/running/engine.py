@@ -252,7 +252,7 @@ class Job(ABC):
 def carry_out(executor: Executor, jobs: Mapping[str, Job], progress: Progress) -> Iterator[tuple[str, Any]]:
     """Execute jobs, by the kind of device; yield the kind and each item that has ended.
 
-    Raises UserError: no worker is left.
+    Raises UserError: no worker of a kind is left.
     """
     course = _Course([worker for worker in executor.workers if worker.kind in jobs], jobs, progress)
     expected_s = [time_s for job in jobs.values() for time_s in job.expected_s]
@@ -260,6 +260,7 @@ def carry_out(executor: Executor, jobs: Mapping[str, Job], progress: Progress) -
         try:
             for worker, event in executor.execute(course.supply):
                 yield from course.take(worker, event)
+            course.check_ended()
         except UserError as error:
             course.give_up(str(error))
             raise
@@ -288,6 +289,7 @@ class _Course:
         self._groups = {kind: job.groups() for kind, job in jobs.items()}
         self._left = {kind: job.number for kind, job in jobs.items()}
         self._bound: dict[str, Worker] = {}
+        self._losses: dict[str, str] = {}
         self._numbers = count()
         self._given: dict[int, _Given] = {}
         self._of_worker: dict[str, list[int]] = defaultdict(list)
@@ -336,7 +338,7 @@ class _Course:
                 given.has_begun = True
                 self._progress.begin(event.name, worker.name)
             elif isinstance(event, Found):
-                given.found += 1
+                given.found, given.has_begun = given.found + 1, False
                 self._progress.finish(given.job.keep(worker, given.item, event.content), worker.name)
             elif isinstance(event, Failed):
                 self._fail(worker, event)
@@ -347,10 +349,19 @@ class _Course:
                 yield worker.kind, given.item
 
     def give_up(self, reason: str) -> None:
-        """Keep why items have failed that were being executed, or were to be executed again."""
+        """Keep why items have failed that were lost before, or are the last worker's: others' were interrupted."""
         for given in self._given.values():
-            if given.has_begun or given.loss:
+            is_lost = given.loss and given.found < len(given.item.names)
+            if is_lost or (given.has_begun and len(self.workers) == 1):
                 given.job.fail(given.item, given.loss or reason)
+
+    def check_ended(self) -> None:
+        """Raise UserError: a kind has items left, and no worker."""
+        for kind in self._groups.keys() - {worker.kind for worker in self.workers}:
+            is_left = any(given.job is self._jobs[kind] for given in self._given.values())
+            if is_left or next(self._groups[kind], None) is not None:
+                reason = self._losses.get(kind, "it ended before")
+                raise UserError(f"no worker of its kind is left: {reason}; run the same command again to continue")
 
     def _fail(self, worker: Worker, event: Failed) -> None:
         given = self._given[event.item]
@@ -370,6 +381,7 @@ class _Course:
         """Give the items of a worker to others; one that had begun when a worker was lost before is set aside."""
         logging.getLogger(__name__).warning("%s: executes no more: %s", worker.name, reason)
         self.workers = [one for one in self.workers if one != worker]
+        self._losses[worker.kind] = f"{worker.name}: {reason}"
         self._bound = {kind: one for kind, one in self._bound.items() if one != worker}
         own = self._of_worker.pop(worker.name, [])
         for number in [*own, *self._of_board.pop(worker.board or "", [])]:

@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 from simulated_apparatus import RecordedProgress
 
+from opcost.errors import UserError
 from opcost.running.engine import Board, Event, Executor, Job, Lost, Supply, Worker, carry_out
 
 FIRST, SECOND = Worker("first", "", None), Worker("second", "", None)
@@ -94,3 +95,38 @@ def test_an_item_that_two_workers_were_lost_with_is_set_aside() -> None:
     ended = list(carry_out(Losing(1, are_both_lost=True), {"": job}, RecordedProgress()))
     assert (sorted(job.kept), job.failed) == ([4, 5], ["gone"])
     assert len(ended) == 2
+
+
+def test_a_kind_without_workers_ends_the_run_once_others_have_ended() -> None:
+    job, executor = NumbersJob(), Losing(2)
+    executor.workers = (FIRST, Worker("other", "other kind", None))
+    with pytest.raises(UserError, match="no worker of its kind is left: first: gone; run the same command again"):
+        list(carry_out(executor, {"": job, "other kind": NumbersJob()}, RecordedProgress()))
+    assert (job.kept, job.failed) == ([1], ["gone"])
+
+
+class FullJob(NumbersJob):
+    """Has one number for each worker, and no room for any."""
+
+    unit_items = 1
+
+    def groups(self) -> Iterator[tuple[Numbers, ...]]:
+        yield from ((Numbers((number,)),) for number in range(2))
+
+    def keep(self, worker: Worker, item: Numbers, content: int) -> str:
+        raise UserError("the disk is full")
+
+
+class SideBySide(Losing):
+    """Events come from all workers in turn."""
+
+    def execute(self, supply: Supply) -> Iterator[tuple[Worker, Event]]:
+        for events in zip(*(self._events(worker, supply) for worker in self.workers[:2]), strict=True):
+            yield from zip(self.workers, events, strict=False)
+
+
+def test_a_row_that_cannot_be_kept_is_no_failure_of_what_others_measure() -> None:
+    job = FullJob()
+    with pytest.raises(UserError, match="the disk is full"):
+        list(carry_out(SideBySide(0), {"": job}, RecordedProgress()))
+    assert job.failed == []
