@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from typing import TypeAlias
@@ -64,9 +64,7 @@ class SeveralGpus(Executor):
     def execute(self, supply: Supply) -> Iterator[tuple[Worker, Event]]:
         messages: SimpleQueue[tuple[Worker, Message]] = SimpleQueue()
         inboxes: dict[Worker, SimpleQueue[Unit | None]] = {worker: SimpleQueue() for worker in self.workers}
-        for worker, inbox in inboxes.items():
-            board = Board(self._benches[worker.name])
-            threading.Thread(target=_work, args=(worker, board, inbox, messages), daemon=True).start()
+        threads: list[threading.Thread] = []
         busy: set[Worker] = set()
 
         def heard() -> Iterator[tuple[Worker, Event]]:
@@ -83,6 +81,8 @@ class SeveralGpus(Executor):
                 yield worker, message
 
         try:
+            for worker, inbox in inboxes.items():
+                threads.append(_started(_work, worker, Board(self._benches[worker.name]), inbox, messages))
             while True:
                 for worker in [one for one in inboxes if one not in busy]:
                     if (unit := supply(worker)) is not None:
@@ -97,9 +97,24 @@ class SeveralGpus(Executor):
             while busy:
                 yield from heard()
         except BaseException:
-            for bench in self._benches.values():
-                bench.abandon()
+            for inbox in inboxes.values():
+                inbox.put(None)
+            _abandon(self._benches, threads)
             raise
+
+
+def _started(function: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=function, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _abandon(benches: Mapping[str, ChildBench], threads: Iterable[threading.Thread]) -> None:
+    """End the processes, and wait for the threads that ask them: only one of all may end a process."""
+    for bench in benches.values():
+        bench.abandon()
+    for thread in threads:
+        thread.join()
 
 
 def _work(
@@ -129,15 +144,15 @@ def open_several_gpus(
             for device, own in zip(devices, cores, strict=True)
         }
         ends: SimpleQueue[BaseException | None] = SimpleQueue()
-        for bench in benches.values():
-            threading.Thread(target=_start, args=(bench, ends), daemon=True).start()
+        threads: list[threading.Thread] = []
         try:
+            for bench in benches.values():
+                threads.append(_started(_start, bench, ends))
             for error in (ends.get() for _ in benches):
                 if error is not None:
                     raise error
         except BaseException:
-            for bench in benches.values():
-                bench.abandon()
+            _abandon(benches, threads)
             raise
         yield SeveralGpus(benches)
 

@@ -46,7 +46,7 @@ POLL_S = 5.0
 silence."""
 
 _STARTING = threading.Lock()
-"""Several threads may start a child: one at a time changes how ``multiprocessing`` does it."""
+"""Several threads may start or kill a child: one at a time changes how ``multiprocessing`` does it."""
 
 CLOSING_DEADLINE_S = 10.0
 """The time in which a child may close its resources; then it is killed."""
@@ -80,6 +80,7 @@ class ChildProcess:
         self.step_times_s: defaultdict[str, float] = defaultdict(float)
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
+        self._is_killed = False
 
     def __enter__(self) -> ChildProcess:
         """Start the process, and return when it is ready.
@@ -92,7 +93,10 @@ class ChildProcess:
         arguments = (theirs, self._open_answering, logging.getLogger().level, self._cores)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         try:
-            _start(self._process)
+            with _STARTING:
+                if self._is_killed:
+                    raise ChildFaultError("killed")
+                _start(self._process)
             theirs.close()
             self._receive({} if self._opening_s is None else {OPENING: self._opening_s})
         except BaseException:
@@ -104,11 +108,12 @@ class ChildProcess:
         self._end(at_once=kind is not None)
 
     def kill(self) -> None:
-        """Kill the child; a thread that waits for an answer gets a ``ChildFaultError``."""
-        process = self._process
-        if process is not None:
-            # It may have been closed meanwhile.
-            with suppress(ValueError):
+        """Kill the child, and start none any more; a thread that waits for one gets a ``ChildFaultError``."""
+        # Another thread may be starting it, or may close it meanwhile.
+        with _STARTING, suppress(ValueError):
+            self._is_killed = True
+            process = self._process
+            if process is not None and process.pid is not None:
                 process.kill()
 
     def ask(self, question: object, limits_s: Mapping[str, float] | None = None) -> Any:
@@ -193,7 +198,7 @@ def _start(process: BaseProcess) -> None:
 
     A SIGINT to this process is delivered after the start.
     """
-    with _STARTING, _without_working_folder(), _interrupts_kept():
+    with _without_working_folder(), _interrupts_kept():
         # If ``process.start`` started the tracker, it would unblock SIGINT (bpo-33613).
         resource_tracker.ensure_running()
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -129,6 +129,15 @@ def test_a_model_is_reported_while_others_are_measured(tmp_path: Path) -> None:
     assert [(report.name, report.remaining) for report in reports] == [("a", 0), ("b", 0)]
 
 
+@pytest.mark.parametrize("after_s", [0.02, 0.05, 0.3])
+def test_an_interrupted_start_leaves_no_process(tmp_path: Path, after_s: float) -> None:
+    opened = open_several_gpus(DEVICES, None, SimulatedCampaign(tmp_path, {}).database, True)
+    threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), opened:
+        time.sleep(60)
+    assert not multiprocessing.active_children()
+
+
 CLIENT = """
 import sys
 from pathlib import Path
