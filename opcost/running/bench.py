@@ -197,7 +197,7 @@ class ChildBench:
         self.device, self.is_gpu, self.has_meter = "", False, False
         self.drift_case: Case | None = None
         self._answers: dict[Question, Any] = {}
-        self._faults = 0
+        self._faults, self._fatal = 0, set[tuple[object, ...]]()
 
     def __enter__(self) -> ChildBench:
         return self
@@ -265,12 +265,15 @@ class ChildBench:
         """Return the answer to a question of several steps, after which a process that ended is started again.
 
         Raises CannotMeasureError: the answer raised this, or the question has ended the process; UserError:
-        ``FAULTS_IN_A_ROW`` questions in a row have ended the process.
+        ``FAULTS_IN_A_ROW`` new questions in a row have ended the process.
         """
         try:
             found = self._child.ask(question, self._limits.steps_s(is_model, self.is_gpu))
         except ChildFaultError as fault:
-            self._faults += 1
+            # All but the name of a log; one that ends the process again is the cause itself.
+            fatal = question[0], *question[1][:-1]
+            self._faults += fatal not in self._fatal
+            self._fatal.add(fatal)
             if self._is_abandoned:
                 raise UserError("abandoned") from fault
             if self._faults >= FAULTS_IN_A_ROW:

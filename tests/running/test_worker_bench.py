@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import fields, replace
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,15 @@ def test_a_device_that_ends_every_process_ends_the_run(tmp_path: Path) -> None:
     assert [row.operator for row in rows] == ["torch.nn.ReLU", "torch.nn.GELU"]
 
 
+def test_operators_that_were_killed_are_tried_again_without_ending_the_run(tmp_path: Path) -> None:
+    campaign = SimulatedCampaign(tmp_path, {})
+    campaign.add_model(
+        "a", {operator(name, width): 1 for width in range(FAULTS_IN_A_ROW) for name in ("Fatal", "Mish")}
+    )
+    report = run(campaign)
+    assert (report.measured, report.failed) == (FAULTS_IN_A_ROW, FAULTS_IN_A_ROW)
+
+
 class PlayedChild:
     """Plays ``ChildProcess``: a fatal operator ends it, and it can be entered again."""
 
@@ -136,7 +146,7 @@ class PlayedChild:
     def ask(self, question: Question, limits_s: object = None) -> object:
         if question[0] == FACTS:
             return "cuda:0", True, True, None, ()
-        if question[1][0] in map(Case, FATALS):
+        if question[1][0].operator.short_name == "Fatal":
             raise ChildFaultError("ended by SIGKILL")
         return "measured"
 
@@ -144,20 +154,21 @@ class PlayedChild:
 def test_operators_that_end_the_process_are_counted_again_after_each_that_does_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """So that a model of which every second operator is fatal is measured."""
+    """So that a model of which every second operator is fatal is measured. One that is fatal again is not counted."""
     monkeypatch.setattr(bench_module, "ChildProcess", PlayedChild)
-    fatal = Case(FATALS[0])
+    fatals = (Case(operator("Fatal", width)) for width in count())
     with open_child_bench(None, Database(tmp_path), True) as bench:
         for faults in (1, FAULTS_IN_A_ROW - 1, FAULTS_IN_A_ROW - 1):
-            for _ in range(faults):
-                with pytest.raises(CannotMeasureError, match="it ended the measuring process: ended by SIGKILL"):
-                    bench.measure(fatal, Setting("fp32"), SHORT, "log")
+            for fatal in islice(fatals, faults):
+                for _ in range(FAULTS_IN_A_ROW):
+                    with pytest.raises(CannotMeasureError, match="it ended the measuring process: ended by SIGKILL"):
+                        bench.measure(fatal, Setting("fp32"), SHORT, "log")
             assert bench.measure(Case(RELU), Setting("fp32"), SHORT, "log") == "measured"
         for _ in range(FAULTS_IN_A_ROW - 1):
             with pytest.raises(CannotMeasureError):
-                bench.measure(fatal, Setting("fp32"), SHORT, "log")
+                bench.measure(next(fatals), Setting("fp32"), SHORT, "log")
         with pytest.raises(UserError, match="operators in a row"):
-            bench.measure(fatal, Setting("fp32"), SHORT, "log")
+            bench.measure(next(fatals), Setting("fp32"), SHORT, "log")
 
 
 def test_what_hangs_costs_the_limit_of_its_step_and_what_takes_long_is_measured(tmp_path: Path) -> None:
