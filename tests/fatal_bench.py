@@ -86,7 +86,7 @@ class FatalBench:
     step_times_s: Mapping[str, float] = {}
 
     def conditions(self, setting: Setting) -> Conditions:
-        conditions = replace(SIMULATED_CONDITIONS, precision=setting.precision)
+        conditions = replace(SIMULATED_CONDITIONS, precision=setting.precision, cache=setting.cache)
         return replace(conditions, device_product=OTHER_CARD) if self.device in OTHERS else conditions
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:

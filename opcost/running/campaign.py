@@ -68,8 +68,8 @@ class Outcome:
 class Demand:
     """The cases of some models that a table of a database is to have, by a protocol.
 
-    With ``same_board`` rows of boards without a worker do not count. Without ``drift_checks`` another campaign of the
-    same run has them.
+    With ``same_board`` rows of boards without a worker do not count. Those ``of_pairs`` count on the board of their
+    work alone, and another campaign of the same run has drift checks.
     """
 
     works: Sequence[Work]
@@ -77,7 +77,7 @@ class Demand:
     database: Database
     table: CsvTable[MeasurementRow]
     same_board: bool = False
-    drift_checks: bool = True
+    of_pairs: bool = False
 
 
 class Campaign(Job):
@@ -98,12 +98,14 @@ class Campaign(Job):
         boards = tuple(worker.board for worker in executor.workers if worker.kind == kind)
         # All may be lost by now.
         self.workers = max(1, len(boards))
-        self.known = KnownRows(protocol, bench.has_meter, rows, boards if demand.same_board else None)
+        works = [work for work in demand.works if demand.of_pairs and work.board is not None]
+        board_of = {case.key: str(work.board) for work in works for case in work.cases}
+        self.known = KnownRows(protocol, bench.has_meter, rows, boards if demand.same_board else None, board_of)
         conditions = {work.setting: bench.conditions(work.setting) for work in demand.works}
         failed_keys = {row.key for row in self._failures.rows()}
         self.plan = make_plan(demand.works, self.known, protocol, conditions, failed_keys)
         self._explained: set[Flag] = set()
-        if demand.drift_checks and bench.drift_case is not None:
+        if not demand.of_pairs and bench.drift_case is not None:
             is_short = protocol.relative_error is not None
             self.check = replace(protocol, loop_s=LOOP_S, relative_error=None) if is_short else protocol
             bench.circumstances(self.check)

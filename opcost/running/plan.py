@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from opcost.measuring.conditions import WARM, Conditions, LookupKey, lookup_key, measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
@@ -42,6 +43,8 @@ REPEATED = frozenset({Reason.NO_ENERGY, Reason.FLAGGED})
 class KnownRows:
     """The rows that are as precise as a protocol, of some boards (UUIDs; None for all), and the keys they complete.
 
+    Of cases with keys in ``board_of`` only rows of that board count.
+
     A key is complete with one row that is not flagged and, if there is a meter, has energy; or with ``RETRIES.runs``
     other rows. A measurement that was disturbed in one run need not be so in the next. Rows under other conditions may
     complete a case, too (``measuring.conditions``).
@@ -53,8 +56,9 @@ class KnownRows:
         has_meter: bool,
         rows: Iterable[MeasurementRow],
         boards: tuple[str | None, ...] | None = None,
+        board_of: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._protocol, self._has_meter, self._boards = protocol, has_meter, boards
+        self._protocol, self._has_meter, self._boards, self._board_of = protocol, has_meter, boards, board_of
         self._shortcomings: dict[str, Reason] = {}
         self.best: dict[str, MeasurementRow] = {}
         self._numbers: Counter[str] = Counter()
@@ -64,10 +68,11 @@ class KnownRows:
     def add(self, rows: Iterable[MeasurementRow]) -> None:
         counting = []
         for row in rows:
-            circumstances = row.circumstances
+            circumstances, own = row.circumstances, self._board_of.get(case_key(row.key))
+            boards = self._boards if own is None else (own,)
             if not circumstances.suffices_for(self._protocol.loop_s, self._protocol.relative_error, FULL_LOOP_S):
                 self._shortcomings[row.key] = Reason.SHORTER
-            elif self._boards is not None and circumstances.device_uuid not in self._boards:
+            elif boards is not None and circumstances.device_uuid not in boards:
                 self._shortcomings[row.key] = Reason.OTHER_BOARD
             else:
                 counting.append(row)

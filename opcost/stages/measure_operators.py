@@ -27,6 +27,7 @@ from opcost.operators.counts import (
     select,
     tuple_key,
 )
+from opcost.operators.tuples import OperatorTuple
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import Bench
@@ -275,24 +276,34 @@ def _missing_pairs(
     """Plan the pairs that the database does not have of some models: with weights in the cache and from memory.
 
     A pair may be of any board, but both rows are of one. A product that has its row in the cache from another board is
-    therefore measured both ways. Kinds of devices where sums need none, or where none is missing, are left out.
+    therefore measured both ways; of several boards the one that has the row measures the other. Kinds of devices where
+    sums need none, or where none is missing, are left out.
     """
     wanted = [(work, counts, cases_from_memory(counts, input_data)) for work, counts in models]
     operators = {case.operator for _, _, cases in wanted for case in cases}
     measurements = Measurements(demand.table.rows(of_operators(operators)))
     found = {}
     for kind, bench in executor.kinds.items():
-        works = []
+        works, board_of = [], dict[OperatorTuple, str | None]()
+        boards = [worker.board for worker in executor.workers if worker.kind == kind] or [None]
         for work, counts, cases in wanted:
             conditions = bench.conditions(work.setting)
             if not (bench.is_gpu and is_corrected(conditions)):
                 continue
             known = excesses_from_memory(counts.counts, measurements, conditions)
             missing = as_counted(tuple(case for case in cases if case.operator not in known), counts)
-            for cache in (work.setting.cache, COLD) if missing else ():
-                works.append(replace(work, setting=replace(work.setting, cache=cache), cases=missing))
+            counts_of = {count.operator: count for count in counts.counts}
+            for case in missing:
+                rows = measurements.all_under(counts_of[case.operator], conditions)
+                own = [row.circumstances.device_uuid for row in rows if row.circumstances.device_uuid in boards]
+                board_of.setdefault(case.operator, [boards[len(board_of) % len(boards)], *own][-1])
+            for board in dict.fromkeys(board_of[case.operator] for case in missing):
+                of_board = tuple(case for case in missing if board_of[case.operator] == board)
+                for cache in (work.setting.cache, COLD):
+                    setting = replace(work.setting, cache=cache)
+                    works.append(replace(work, setting=setting, cases=of_board, board=board))
         if works:
-            of_pairs = replace(demand, works=works, same_board=True, drift_checks=False)
+            of_pairs = replace(demand, works=works, same_board=True, of_pairs=True)
             found[kind] = Campaign(executor, kind, of_pairs)
     return found
 
