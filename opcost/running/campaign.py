@@ -36,7 +36,7 @@ class Outcome:
     """The result of a campaign for one model; of its keys, ``pending`` ones have not ended.
 
     ``taken_s`` is the time that the ``measured`` keys took, which got a row, and ``steps_s`` the part of each step in
-    it. Times are those of all workers of a kind of device side by side.
+    it, with each second shared among the workers of all kinds of devices, which are side by side.
     """
 
     campaign: Campaign
@@ -97,7 +97,7 @@ class Campaign(Job):
         rows = table.rows(of_operators(case.operator for work in demand.works for case in work.cases))
         boards = tuple(worker.board for worker in executor.workers if worker.kind == kind)
         # All may be lost by now.
-        self.workers = max(1, len(boards))
+        self.workers, self.of_all_kinds = max(1, len(boards)), max(1, len(executor.workers))
         works = [work for work in demand.works if demand.of_pairs and work.board is not None]
         board_of = {case.key: str(work.board) for work in works for case in work.cases}
         self.known = KnownRows(protocol, bench.has_meter, rows, boards if demand.same_board else None, board_of)
@@ -189,8 +189,8 @@ class Campaign(Job):
 
     def ended(self, item: PlanItem, event: Ended) -> None:
         outcome = self._own[item.key]
-        outcome.taken_s += event.taken_s / self.workers
-        outcome.steps_s.update({step: time_s / self.workers for step, time_s in event.steps_s.items()})
+        outcome.taken_s += event.taken_s / self.of_all_kinds
+        outcome.steps_s.update({step: time_s / self.of_all_kinds for step, time_s in event.steps_s.items()})
 
     def checked(self, worker: Worker, event: Checked) -> None:
         self.checks_s += event.taken_s

@@ -190,7 +190,7 @@ def _before(campaign: Campaign) -> Before:
     measured = sum(outcome.measured for outcome in campaign.outcomes)
     # Chains are measured to a relative error, too.
     is_known = campaign.protocol.relative_error is not None and measured >= KNOWN_FROM
-    taken_s = campaign.workers * sum(outcome.taken_s for outcome in campaign.outcomes)
+    taken_s = campaign.of_all_kinds * sum(outcome.taken_s for outcome in campaign.outcomes)
     return Before(sum(campaign.expected_s), taken_s / measured if is_known else None)
 
 

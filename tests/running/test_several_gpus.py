@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fatal_bench import BROKEN, SLOW_S, fatal_answering, operator
+from fatal_bench import BROKEN, OTHERS, SLOW_S, fatal_answering, operator
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
 from opcost.measuring.protocol import MeasurementProtocol
@@ -146,6 +146,17 @@ def test_both_rows_of_a_pair_are_of_one_board(tmp_path: Path, monkeypatch: pytes
         assert len(rows(campaign)) == len(found) == 2 * 20
         assert len({(case_key(key), board) for key, board in found}) == 20
     assert len(boards(campaign)) > 1
+
+
+def test_the_times_of_two_kinds_are_parts_of_one_run(tmp_path: Path) -> None:
+    campaign = campaign_of(tmp_path, tuples=30)
+    opened = partial(open_several_gpus, (DEVICES[0], OTHERS[0]))
+    reports = measure_operators(campaign.request(), lambda _: SHORT, opened, RecordedProgress())
+    busy_s = Counter[str | None]()
+    for row in rows(campaign):
+        busy_s[row.circumstances.device_uuid] += row.step_times.taken_s or 0.0
+    assert [report.measured for report in reports] == [30, 30]
+    assert sum(report.taken_s for report in reports) < 1.5 * max(busy_s.values())
 
 
 @pytest.mark.parametrize("after_s", [0.02, 0.05, 0.3])
