@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
@@ -64,7 +63,11 @@ class TimeLeft:
         self.running: dict[str, float] = {}
         """The expected time of each worker's item in s."""
         self._is_known = bool(expected_s)
-        self._waiting_s = deque(expected_s or (1.0,) * items)
+        # From the last to the next one: its time, the sum and the longest of those from it on, since 100,000 may wait.
+        self._waiting_s = [(0.0, 0.0, 0.0)]
+        for item_s in reversed(expected_s or (1.0,) * items):
+            _, sum_s, longest_s = self._waiting_s[-1]
+            self._waiting_s.append((item_s, sum_s + item_s, max(longest_s, item_s)))
         self._damping_s = DAMPING_ITEMS * sum(expected_s) / max(1, items)
         self._finished_s = 0.0
         self._now = now
@@ -76,7 +79,7 @@ class TimeLeft:
         """The next item begins, in place of one of this worker that has not finished."""
         if worker not in self.running:
             # No time is left for what has been given to another worker, because its own one lost it.
-            self.running[worker] = self._waiting_s.popleft() if self._waiting_s else 0.0
+            self.running[worker] = self._waiting_s.pop()[0] if len(self._waiting_s) > 1 else 0.0
         self._last_s[worker] = self._now()
 
     def finish(self, worker: str = "") -> None:
@@ -98,8 +101,8 @@ class TimeLeft:
         scale = taken_s / expected_s if self.finished and expected_s else 1.0
         now_s = self._now()
         rests_s = [max(0.0, scale * item_s - now_s + self._last_s[worker]) for worker, item_s in self.running.items()]
-        longest_s = scale * max(self._waiting_s, default=0.0)
-        return max([(scale * sum(self._waiting_s) + sum(rests_s)) / self.workers, longest_s, *rests_s])
+        _, waiting_s, longest_s = self._waiting_s[-1]
+        return max([(scale * waiting_s + sum(rests_s)) / self.workers, scale * longest_s, *rests_s])
 
     def text(self) -> str:
         """Return the time left as text: ``3 min 20 s left``; empty if it is unknown or 0."""
