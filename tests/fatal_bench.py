@@ -17,7 +17,7 @@ from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.known_device import GOOD, MeterQuality, QualificationRow
 from opcost.measuring.procedure import measure
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.record import MeasuredCases
+from opcost.measuring.record import MeasuredCases, Measurement
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import HostPower, MemoryUse, Repetition
 from opcost.operators.counts import Case
@@ -37,6 +37,7 @@ FATALS = tuple(operator("Fatal", width) for width in range(10, 13))
 HANGING_WHILE_BUILT, HANGING_IN_ITS_LOOP = operator("HangingWhileBuilt"), operator("HangingInItsLoop")
 LONG = operator("Long")
 SLOW_S = 0.05
+SLEEPS_S = {"Slow": SLOW_S, "HalfASecond": 0.5}
 BROKEN = "cuda:2"
 """A device on which an operator of the name OfOneBoard ends the process."""
 LOST_ONCE, LOST = 32, 64
@@ -77,6 +78,7 @@ class FatalBench:
         self.report_step = report_step
         self.device = device or "cuda:0"
         self.database = database
+        self.known: Measurement | None = None
         self._marker = database.folder / "lost"
         self._side = 0
 
@@ -114,14 +116,17 @@ class FatalBench:
         self.report_step(LOOPING)
         if name == "HangingInItsLoop":
             time.sleep(1000)
-        if name == "Slow":
-            time.sleep(SLOW_S)
+        time.sleep(SLEEPS_S.get(name, 0.0))
         for _ in range(8 if name == "Long" else 0):
             time.sleep(LIFE_S)
             self.report_step(LOOPING)
+        machine = SimulatedMachine(LOAD)
+        if name == "Instant":
+            # Only the first one is simulated.
+            self.known = self.known or measure(machine, machine.instruments(), protocol)
+            return ((case, self.known),)
         self.database.power_logs.mkdir(parents=True, exist_ok=True)
         (self.database.power_logs / f"{log_name}.csv").write_text(self.device)
-        machine = SimulatedMachine(LOAD)
         return ((case, measure(machine, machine.instruments(), protocol)),)
 
     def hold(self, case: Case, setting: Setting) -> None:

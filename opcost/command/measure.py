@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from opcost.command.options import USUAL_RELATIVE_ERROR
 from opcost.errors import UserError
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
+from opcost.meters.gpus import visible_gpus
 from opcost.operators.counts import CAPTURED
+from opcost.power.ports import GpuError
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
@@ -24,7 +26,7 @@ from opcost.reporting.tables import print_configs, print_files
 from opcost.running.bench import open_child_bench
 from opcost.running.planned_bench import bench_opener
 from opcost.running.request import Request, RunRequest
-from opcost.running.several_gpus import ALL, named_gpus, shares_of_cores
+from opcost.running.several_gpus import shares_of_cores
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.show import rankings_of
 from opcost.stages.wanted_model import WantedModel
@@ -172,7 +174,10 @@ def worker(arguments: Namespace) -> int:
 
     from opcost.running.dask_workers import scheduler_at, serve
 
-    devices = [arguments.device] if arguments.device else list(named_gpus((ALL,)))
+    try:
+        devices = [arguments.device] if arguments.device else list(visible_gpus(os.environ))
+    except GpuError as error:
+        raise UserError(f"{error}; name the --device that is to measure") from error
     cores = shares_of_cores(sorted(os.sched_getaffinity(0)), len(devices))
     with held_folder("opcost-worker-") if arguments.logs is None else nullcontext(arguments.logs) as logs:
         serve(scheduler_at(scheduler), dict(zip(devices, cores, strict=True)), logs.absolute())

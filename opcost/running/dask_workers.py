@@ -112,7 +112,7 @@ class Station(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         self._worker = worker
         self._lock = threading.RLock()
-        self._last_s = 0.0
+        self._timer = threading.Timer(IDLE_S, self._rest)
         self._bench: ChildBench | None = None
         self._board: Board | None = None
         self._course = ""
@@ -215,15 +215,18 @@ class Station(WorkerPlugin):
                 self._close()
                 raise
             finally:
-                self._last_s = time.monotonic()
-                timer = threading.Timer(IDLE_S, self._rest)
-                timer.daemon = True
-                timer.start()
+                self._timer.cancel()
+                self._timer = threading.Timer(IDLE_S, self._rest)
+                self._timer.daemon = True
+                self._timer.start()
 
     def _rest(self) -> None:
-        with self._lock:
-            if time.monotonic() - self._last_s >= IDLE_S:
+        # Not while a unit is executed, which sets another timer at its end.
+        if self._lock.acquire(blocking=False):
+            try:
                 self._close()
+            finally:
+                self._lock.release()
 
     def _close(self) -> None:
         bench, self._bench, self._board = self._bench, None, None

@@ -136,7 +136,8 @@ class ManyHosts(Executor):
     def execute(self, supply: Supply) -> Iterator[tuple[Worker, Event]]:
         course = f"course-{next(self._numbers)}"
         self._hungry = set(self._stations.values())
-        self._awaited.clear()
+        there = {station.worker.kind for station in self._stations.values()}
+        self._awaited = {kind: (time.monotonic() + RETURN_S, ENDED) for kind in self._benches.keys() - there}
         try:
             while self._give(course, supply):
                 yield from self._heard()
@@ -160,20 +161,33 @@ class ManyHosts(Executor):
         """Copy the power logs that the workers have to a folder, and close their benches."""
         waiting = list(self._stations.values())
         asked: dict[_Station, Future[Any]] = {}
+        closing: dict[_Station, Future[Any]] = {}
         while waiting or asked:
             while waiting and len(asked) < COLLECTED_AT_ONCE:
                 station = waiting.pop()
                 asked[station] = self._question(station.address, "logs", ("", 0))
             station = next(iter(asked))
-            pieces = self._result(station, asked.pop(station))
-            for name, offset, content in pieces:
-                with open(folder / name, "ab" if offset else "wb") as log:
-                    log.write(content)
-            if pieces:
-                name, offset, content = pieces[-1]
-                asked[station] = self._question(station.address, "logs", (name, offset + len(content)))
-            else:
-                self._result(station, self._question(station.address, "close", True))
+            with self._forgiven():
+                pieces = self._result(station, asked.pop(station))
+                for name, offset, content in pieces:
+                    with open(folder / name, "ab" if offset else "wb") as log:
+                        log.write(content)
+                if pieces:
+                    name, offset, content = pieces[-1]
+                    asked[station] = self._question(station.address, "logs", (name, offset + len(content)))
+                else:
+                    closing[station] = self._question(station.address, "close", True)
+        for station, future in closing.items():
+            with self._forgiven():
+                self._result(station, future)
+
+    @contextmanager
+    def _forgiven(self) -> Iterator[None]:
+        """Only warn of a worker that has ended: all rows are there."""
+        try:
+            yield
+        except UserError as error:
+            logging.getLogger(__name__).warning("not all power logs were collected: %s", error)
 
     def abandon(self) -> None:
         """Close benches without waiting for it; power logs stay with the workers until a run ends well."""
@@ -261,13 +275,15 @@ class ManyHosts(Executor):
     def _join(self, address: str, name: str, future: Future[Any]) -> None:
         try:
             facts: Facts = self._result(_Station(address, Worker(name, "", None)), future)
-            if self._products and not any(is_part_of(one, facts.product) for one in self._products):
-                raise UserError(f"--device {','.join(self._products)}: {name} has {facts.product}")
             if self._is_open and facts.kind not in self._benches:
                 raise UserError(f"{name} has a device of another kind; it takes part in the next run")
         except UserError as error:
             self._refusals[address] = str(error)
-            logging.getLogger(__name__).info("takes no part: %s", error)
+            logging.getLogger(__name__).warning("takes no part: %s", error)
+            return
+        if self._products and not any(is_part_of(one, facts.product) for one in self._products):
+            self._refusals[address] = f"--device {','.join(self._products)}: {name} has {facts.product}"
+            fire_and_forget(self._question(address, "close", False))
             return
         self._benches.setdefault(facts.kind, RemoteBench(facts, self))
         self._stations[address] = station = _Station(address, Worker(name, facts.kind, facts.board))
@@ -320,9 +336,13 @@ class ManyHosts(Executor):
                 if unit is None:
                     break
                 self._submit(station, course, unit)
-        for end_s, reason in self._awaited.values():
+        for kind, (end_s, reason) in list(self._awaited.items()):
             if time.monotonic() > end_s:
-                raise UserError(f"no worker of its kind is left: {reason}; start it, and {AGAIN}")
+                text = f"no worker of its kind is left: {reason}; start it, and {AGAIN}"
+                if not self._stations:
+                    raise UserError(text)
+                logging.getLogger(__name__).warning("%s", text)
+                del self._awaited[kind]
         return bool(self._flying or self._awaited)
 
     def _submit(self, station: _Station, course: str, unit: Unit | None) -> None:
@@ -345,6 +365,9 @@ def open_many_hosts(
     Raises UserError: the scheduler does not answer, it has no worker of these products, or no worker can be opened.
     """
     where = scheduler_at(scheduler)
+    for name in ("distributed", "distributed.client", "tornado", "asyncio"):
+        # A lost scheduler is one line here; they would add the tracebacks of all that waits for it.
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(**where, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError, asyncio.TimeoutError) as error:
