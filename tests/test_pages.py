@@ -36,6 +36,7 @@ ELSEWHERE = (
     f"{PYTHON} power_logger.py",  # runs until Ctrl-C, or needs a GPU: tests/stages/test_log_power.py
     f"{OPCOST} power",  # the same
     f"{OPCOST} qualify",  # the same
+    f"{OPCOST} measure 'resnet*' --gpus all",  # needs GPUs: tests/running/test_several_gpus.py
     f"{PYTHON} -m pip",  # downloads
     f"{PYTHON} -m pytest",  # these tests
     f"PYTHONPATH=. {PYTHON} benchmarks/claims.py",  # tests/test_claims.py
