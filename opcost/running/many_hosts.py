@@ -215,7 +215,8 @@ class ManyHosts(Executor):
             try:
                 return future.result(timeout=TICK_S)
             except (TimeoutError, asyncio.TimeoutError):
-                if future.done():
+                # A busy host may hand over an answer later.
+                if future.status == "error":
                     raise
             except (KilledWorker, asyncio.CancelledError) as error:
                 raise gone from error
@@ -303,6 +304,7 @@ class ManyHosts(Executor):
             if not self._stations:
                 raise error
         elif error is None or isinstance(error, KilledWorker):
+            self._check()
             yield from self._lose(station, ENDED)
         else:
             raise error

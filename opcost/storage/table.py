@@ -369,8 +369,12 @@ class CsvTable(Generic[Row]):
             with self._as_user_error("cannot be opened", "make it accessible"):
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                with self._as_user_error("cannot be locked", f"{LOCAL} {command('merge')}"):
+                try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
+                except OSError:
+                    # How a command is called is looked up here only: that takes a third of the time of a row.
+                    with self._as_user_error("cannot be locked", f"{LOCAL} {command('merge')}"):
+                        raise
                 # Another process may have replaced the file while this one waited.
                 if os.path.exists(self.path) and os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
                     yield descriptor
