@@ -41,7 +41,7 @@ WARM_UP_S = 0.05
 class InThisProcess:
     """Plays ``ChildProcess``: what answers is opened here."""
 
-    def __init__(self, open_answering: OpenAnswering, _: object = None) -> None:
+    def __init__(self, open_answering: OpenAnswering, *_: object) -> None:
         self.step_times_s = dict.fromkeys(STEPS, 0.0)
         self._open_answering = open_answering
         self._opened = ExitStack()
