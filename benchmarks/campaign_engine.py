@@ -19,8 +19,8 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 
 from dask_cluster import ENVIRONMENT, Cluster, running_cluster
-from fatal_bench import fatal_answering, operator
-from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from fatal_bench import fatal_answering
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, campaign_of
 
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
@@ -56,13 +56,6 @@ class Moments(RecordedProgress):
     @property
     def between_s(self) -> float:
         return self.moments_s[-1] - self.moments_s[0]
-
-
-def campaign_of(folder: Path, name: str, tuples: int) -> SimulatedCampaign:
-    folder.mkdir(parents=True)
-    campaign = SimulatedCampaign(folder, {})
-    campaign.add_model("a", {operator(name, width): 1 for width in range(1, tuples + 1)})
-    return campaign
 
 
 def run(opened: OpenBench, campaign: SimulatedCampaign, progress: RecordedProgress | None = None) -> OperatorsReport:

@@ -22,7 +22,7 @@ from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import HostPower, MemoryUse, Repetition
 from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, tensor_specs
-from opcost.running.bench import BUILDING, LOOPING, answer
+from opcost.running.bench import BUILDING, LOOPING, answer, device_uuid
 from opcost.running.worker_process import Answering, ReportStep
 from opcost.storage.database import Database
 
@@ -50,7 +50,6 @@ LIFE_S = 0.25
 LIMIT_S = 2.0
 """Of silence, in place of minutes."""
 
-ANY = MeasurementProtocol(0.0, 1.0)
 LOAD = Load(time_s=0.001, power_w=300.0)
 
 CANNOT = {"Large": "out of memory", "Unsupported": "not implemented for this device"}
@@ -158,7 +157,7 @@ def fatal_answering(
     if device == "cuda:9":
         raise UserError("there is no such GPU")
     bench = FatalBench(report_step, device, database)
-    board = str(bench.circumstances(ANY).device_uuid)
+    board = str(device_uuid(bench))
     new = [] if not with_meter or any(row.device_uuid == board for row in known) else [qualification(board)]
     yield lambda question: answer(bench, question, bench, new)
 

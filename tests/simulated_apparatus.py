@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from fatal_bench import operator
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
 
 from opcost.comparing.model_result import USUAL_RUNS, OperatorRuns
@@ -143,6 +144,14 @@ class SimulatedCampaign:
         workload = self.machine.workload(replace(load, time_s=state_ratio * load.time_s), duty_cycle)
         workload.execution = self._conditions(setting).execution
         yield workload
+
+
+def campaign_of(folder: Path, name: str, tuples: int) -> SimulatedCampaign:
+    """Return a campaign of one model, whose operators have the name of one of ``fatal_bench``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    campaign = SimulatedCampaign(folder, {})
+    campaign.add_model("a", {operator(name, width): 1 for width in range(1, tuples + 1)})
+    return campaign
 
 
 def compare_models(request: RunRequest, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:

@@ -59,6 +59,10 @@ class MeasurementProtocol:
         return min(longest_s, self.loop_s / MINIMUM_CHUNKS)
 
 
+ANY = MeasurementProtocol(0.0, FULL_LOOP_S)
+"""A protocol: the UUID of the board is the same for all."""
+
+
 def protocol_for(
     is_gpu: bool, loop_s: float = FULL_LOOP_S, relative_error: float | None = None, order_seed: int | None = None
 ) -> MeasurementProtocol:

@@ -18,7 +18,7 @@ from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import Circumstances, Conditions, measurement_key
 from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.known_device import HeldQualifications, QualificationRow, QualificationTable
-from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.protocol import ANY, MeasurementProtocol
 from opcost.measuring.record import MeasuredCases, MeasurementRow, StepTimes
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import KernelUse, Repetition
@@ -96,7 +96,7 @@ def spending(bench: Bench) -> Callable[[], tuple[float, dict[str, float]]]:
 
 def device_uuid(bench: Bench) -> str | None:
     """Return the UUID of a bench's board, which no protocol changes; None on a CPU."""
-    return bench.circumstances(MeasurementProtocol(0.0, FULL_LOOP_S)).device_uuid
+    return bench.circumstances(ANY).device_uuid
 
 
 def measured_rows(bench: Bench, case: Case, setting: Setting, protocol: MeasurementProtocol) -> list[MeasurementRow]:
@@ -220,7 +220,6 @@ class ChildBench:
             self.device = self._name if self._name is not None and ":" in self._name else device
         except ChildFaultError as fault:
             raise UserError(f"the measuring process does not start: {fault}; see its messages above") from fault
-
         for row in new:
             self.table.append(row)
 

@@ -303,8 +303,7 @@ class _Course:
             return None
         if worker not in self.workers:
             self.workers.append(worker)
-        is_bound = job.is_bound and self._bound.setdefault(worker.kind, worker) != worker
-        if is_bound or (job.is_bound and self._of_worker.get(worker.name)):
+        if job.is_bound and (self._bound.setdefault(worker.kind, worker) != worker or self._of_worker[worker.name]):
             return None
         of_kind = [one for one in self.workers if one.kind == worker.kind]
         most = max(1, min(job.unit_items, self._left[worker.kind] // (UNITS_LEFT * len(of_kind))))

@@ -12,7 +12,7 @@ from opcost.columns import present_moment
 from opcost.errors import CannotMeasureError, UserError
 from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
 from opcost.measuring.known_device import KnownMeters, QualificationRow, QualificationTable
-from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol
+from opcost.measuring.protocol import ANY
 from opcost.measuring.qualification import (
     STEADY_LOAD,
     idle_power_w,
@@ -43,9 +43,6 @@ UNDECIDED_RATIO = 0.1
 
 RETRIED_AFTER = timedelta(days=1)
 """The time until an incomplete qualification is tried again."""
-
-ANY = MeasurementProtocol(0.0, FULL_LOOP_S)
-"""A protocol: the UUID of the board is the same for all."""
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import simulated_apparatus
 from dask_cluster import ENVIRONMENT, Cluster, running_cluster
 from fatal_bench import LETHAL, OTHER_CARD, fatal_answering, operator
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
@@ -53,10 +54,7 @@ def whole_cluster(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def campaign_of(folder: Path, name: str = "Slow", tuples: int = TUPLES) -> SimulatedCampaign:
-    folder.mkdir(exist_ok=True)
-    campaign = SimulatedCampaign(folder, {})
-    campaign.add_model("a", {operator(name, width): 1 for width in range(1, tuples + 1)})
-    return campaign
+    return simulated_apparatus.campaign_of(folder, name, tuples)
 
 
 def run_on(opened: OpenBench, campaign: SimulatedCampaign) -> list[OperatorsReport]:

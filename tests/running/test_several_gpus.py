@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import simulated_apparatus
 from fatal_bench import BROKEN, OTHERS, SLOW_S, fatal_answering, operator
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
 
@@ -46,10 +47,7 @@ def run(campaign: SimulatedCampaign, progress: RecordedProgress | None = None) -
 
 
 def campaign_of(folder: Path, name: str = "Slow", tuples: int = TUPLES) -> SimulatedCampaign:
-    folder.mkdir(exist_ok=True)
-    campaign = SimulatedCampaign(folder, {})
-    campaign.add_model("a", {operator(name, width): 1 for width in range(1, tuples + 1)})
-    return campaign
+    return simulated_apparatus.campaign_of(folder, name, tuples)
 
 
 def rows(campaign: SimulatedCampaign) -> list[MeasurementRow]:
