@@ -11,10 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fatal_bench import operator
-from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS, Device, Load, MeterModel, SimulatedMachine
+from simulated_machine import (
+    SIMULATED_CIRCUMSTANCES,
+    SIMULATED_CONDITIONS,
+    Device,
+    Load,
+    MeterModel,
+    SimulatedMachine,
+    SimulatedPair,
+)
 
 from opcost.comparing.model_result import USUAL_RUNS, OperatorRuns
-from opcost.measuring.conditions import COLD, Circumstances, Conditions, is_gpu
+from opcost.measuring.conditions import COLD, GRAPH, Circumstances, Conditions, is_gpu
 from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
@@ -32,6 +40,7 @@ from opcost.storage.database import Database
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
 
 FLOP = 100
+EVICTION = Load(time_s=1e-4, jitter_ratio=0.001)
 SUMMARY = """\
 # {name}: a comment that stays
 model_name: resnet18   # the real one
@@ -47,7 +56,7 @@ class SimulatedCampaign:
     """Folders with models, one simulated machine, and a record of what was built on it.
 
     ``loads`` are those on normal values, ``loads_on`` those on others, ``loads_from_memory`` those of the cache mode
-    cold. ``state_ratios`` are the times of an operator's
+    cold, ``loads_in`` those in states. ``state_ratios`` are the times of an operator's
     builds over its declared time, in turn. ``before`` is called with each operator before it is built; it may raise.
     """
 
@@ -55,6 +64,7 @@ class SimulatedCampaign:
     loads: Mapping[OperatorTuple, Load]
     loads_on: Mapping[Case, Load] = field(default_factory=dict)
     loads_from_memory: Mapping[OperatorTuple, Load] = field(default_factory=dict)
+    loads_in: Mapping[tuple[OperatorTuple, str], Load] = field(default_factory=dict)
     state_ratios: Mapping[OperatorTuple, Sequence[float]] = field(default_factory=dict)
     device: str = "cuda:0"
     conditions: Conditions = SIMULATED_CONDITIONS
@@ -138,6 +148,12 @@ class SimulatedCampaign:
         load = self.loads_on.get(case, self.loads[case.operator])
         if setting.cache == COLD:
             load = self.loads_from_memory.get(case.operator, load)
+        if case.state:
+            self.built.append(case.operator)
+            pair = SimulatedPair(self.machine, self.loads_in[case.operator, case.state], EVICTION)
+            pair.execution = GRAPH
+            yield pair
+            return
         states = self.state_ratios.get(case.operator, (1.0,))
         state_ratio = states[self.built.count(case.operator) % len(states)]
         self.built.append(case.operator)

@@ -294,6 +294,26 @@ class SimulatedPause(SimulatedWorkload):
         return rounds
 
 
+class SimulatedPair(SimulatedWorkload):
+    """A load behind an eviction, in turn with the eviction alone; a round lasts as long as the load alone."""
+
+    iterations_per_round = 16
+
+    def __init__(self, machine: SimulatedMachine, load: Load, eviction: Load) -> None:
+        super().__init__(machine, load)
+        self._eviction = eviction
+
+    def run(self, rounds: int) -> int:
+        calls = rounds * self.iterations_per_round
+        both = replace(self._eviction, time_s=self._eviction.time_s + self.load.time_s)
+        moments_s = [self._machine.read().monotonic_s]
+        for load in (self._eviction, both):
+            self._machine.run_load(load, calls)
+            moments_s.append(self._machine.read().monotonic_s)
+        self.ended_s = moments_s[2] - 2 * moments_s[1] + moments_s[0]
+        return rounds
+
+
 class SimulatedMachine(SimulatedWorkload):
     """A device with its meter and its clock; as a workload it runs its own load."""
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from opcost.estimates import Estimate, combined, estimate_fields, sum_of_independent, total_if_known
-from opcost.measuring.conditions import COLD, GRAPH, WARM, Conditions, precision_dtype
+from opcost.measuring.conditions import COLD, GRAPH, STATE, WARM, Conditions, precision_dtype
 from opcost.measuring.flags import Flag, joined_notes, meanings
 from opcost.measuring.loop import HARDLY_THROTTLED_RATIO
 from opcost.measuring.protocol import RETRIES
@@ -498,6 +498,11 @@ def is_corrected(conditions: Conditions) -> bool:
     return conditions.execution == GRAPH and conditions.cache == WARM
 
 
+def is_in_state(conditions: Conditions) -> bool:
+    """Return whether operators under these conditions are summed in the state of their model."""
+    return conditions.execution == GRAPH and conditions.cache == STATE
+
+
 def missing_chains(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[Chain]:
     """Return the chains in a dtype, in this order, that were neither measured nor refused ``RETRIES.runs`` times."""
     attempts = Counter(((row.kind, row.memory_bytes, row.design), row.time_s is None) for row in rows)
@@ -577,7 +582,7 @@ def limit_of(conditions: Conditions) -> float | None:
 
     Nothing of a whole model is used, so that a sum is corrected in the same way with and without one.
     """
-    is_known = is_corrected(conditions) and conditions.device_product in CARDS
+    is_known = (is_corrected(conditions) or is_in_state(conditions)) and conditions.device_product in CARDS
     return conditions.device_power_limit_w if is_known else None
 
 

@@ -15,12 +15,14 @@ from statistics import median
 
 from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, remarks_on
 from opcost.comparing.corrections import (
+    UNCHANGED,
     Corrections,
     Piece,
     added_by_limit,
     correction_of,
     corrections_under,
     excesses_from_memory,
+    is_in_state,
     with_method_error,
 )
 from opcost.comparing.roofline import Works, works_of
@@ -451,7 +453,9 @@ class ModelResult:
 
     @cached_property
     def correction(self) -> Excess | None:
-        """All that corrects the sum, None if the cache correction is unknown."""
+        """All that corrects the sum, None if the cache correction is unknown; a sum in state needs none."""
+        if is_in_state(self.conditions) and self.cost.parts:
+            return correction_of(UNCHANGED, self.cost, self.conditions)
         if self.corrections is None or not self.cost.parts:
             return None
         return correction_of(self.corrections.of(self.cost.summed), self.cost, self.conditions)

@@ -30,9 +30,10 @@ CHANNELS_LAST: Final = "channels_last"
 
 WARM = "warm"
 COLD = "cold"
-CACHES = (WARM, COLD)
-"""Contents of the device's cache at each call of an operator in its loop: everything that the previous call used, or
-the inputs but not the weights. Whole models are always ``warm``."""
+STATE = "state"
+CACHES = (WARM, STATE, COLD)
+"""Contents of the device's cache at each call of an operator: everything that the previous call used; what its case's
+``state`` says, as in its model; or the inputs but not the weights. Whole models are always ``warm``."""
 
 FORMER_CACHE = "chained"
 """The content in rows of former versions whose inputs were the outputs of a similar layer."""

@@ -217,6 +217,34 @@ def run_loop(workload: Workload, instruments: Instruments, protocol: Measurement
     return _precise_loop(loops, protocol, instruments)
 
 
+LONGEST_PAIRS_S = 0.35
+"""The longest time in which a workload is run beside its overhead."""
+
+
+def run_pairs(workload: Workload, instruments: Instruments, relative_error: float) -> Loop:
+    """Run a workload whose rounds last as long as they take beyond its overhead, until that time is precise.
+
+    Then ``finish`` it. The loop's chunks are single rounds.
+    """
+    workload.run(1)
+    workload.finish()
+    begin = now = _now(instruments)
+    durations_s: list[float] = []
+    iterations: list[int] = []
+    while True:
+        ended = workload.run(1)
+        now = _now(instruments)
+        if ended and workload.ended_s is not None:
+            durations_s.append(workload.ended_s)
+            iterations.append(ended * workload.iterations_per_round)
+        loop = Loop(begin, begin, now, tuple(durations_s), tuple(iterations))
+        is_enough = len(durations_s) >= MINIMUM_PRECISE_CHUNKS and (
+            half_width_ratio(loop.time_s, len(durations_s)) <= STOP_RATIO * relative_error
+        )
+        if is_enough or (loop.duration_s >= LONGEST_PAIRS_S and len(durations_s) >= MINIMUM_CHUNKS):
+            return loop
+
+
 def _now(instruments: Instruments) -> ClockReading:
     now = instruments.clock.read()
     for observer in instruments.observers:

@@ -18,11 +18,11 @@ from opcost.estimates import BATCHES, Estimate, is_within, standard_error_of, va
 from opcost.measuring.evaluation import evaluate, with_repeatability
 from opcost.measuring.flags import OF_AN_OVERHEAD, Flag, flags_of, joined_notes
 from opcost.measuring.instruments import Instruments, lasting
-from opcost.measuring.loop import is_precise, run_loop
+from opcost.measuring.loop import is_precise, run_loop, run_pairs
 from opcost.measuring.protocol import DUTY_CYCLES, LONGEST_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import Measurement, is_at_power_limit, is_flagged, may_be_throttled
 from opcost.measuring.workload import Workload
-from opcost.power.trace import power_and_check
+from opcost.power.trace import no_trace, power_and_check
 
 TIMING = MeasurementProtocol(warm_up_s=0.0, loop_s=0.02)
 """The loop of an overhead of which only the time is measured."""
@@ -159,6 +159,42 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
         flags=flags_of(flags),
         notes=joined_notes(workload.notes, *(finding.notes for finding in findings), found.notes),
     )
+
+
+ONLY_TIMED = "beside its overhead only its time is measured"
+PAIRS_RELATIVE_ERROR = 0.01
+"""The precision of a time beside its overhead if the protocol asks for none."""
+
+
+def measure_beside(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
+    """Measure the time that a workload takes beyond its overhead, which it runs in turn with itself; no energy.
+
+    Raises CannotMeasureError: it takes no longer than its overhead.
+    """
+    for observer in instruments.observers:
+        observer.before_start()
+    try:
+        loop = run_pairs(workload, instruments, protocol.relative_error or PAIRS_RELATIVE_ERROR)
+    finally:
+        findings = [observer.after_finish() for observer in instruments.observers]
+    workload.finish()
+    if loop.time_s.value <= 0:
+        raise CannotMeasureError(f"it takes no longer than its overhead alone ({loop.time_s.value:.3g} s)")
+    found = evaluate(loop, no_trace(ONLY_TIMED), instruments.device)
+    is_imprecise = not is_within(loop.time_s, len(loop.chunk_durations_s), protocol.relative_error or math.inf)
+    flags = (
+        *workload.flags,
+        *([Flag.IMPRECISE] if is_imprecise else []),
+        *(flag for finding in findings for flag in finding.flags),
+        *(flag for flag in found.flags if flag is Flag.NO_KERNEL),
+    )
+    found = replace(
+        found,
+        executed_as=workload.execution,
+        flags=flags_of(flags),
+        notes=joined_notes(workload.notes, *(finding.notes for finding in findings)),
+    )
+    return with_repeatability(found, instruments.device.repeatability)
 
 
 def without_overhead(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from opcost.columns import COUNT, SHARE, Column, Columns, Values, grouped, one_of
 from opcost.operators.input_roles import patterned_inputs, shown_inputs, shows_spread
+from opcost.operators.reuse import NearLimits, Reuse, state_of
 from opcost.operators.texts import parse_value
 from opcost.operators.tuples import META, Count, OperatorTuple, Phase, PlainValue, short_hash, value_text
 from opcost.operators.values import NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, Pattern, kind_of
@@ -117,9 +118,10 @@ class OperatorCount(CountedCall, CalledOperator):
 
     The fields of its own have an item for each call in order, or none if it is unknown or usual: ``statistics`` of its
     distinct floating-point inputs; ``weight_zeros``, the share of weights that a grid sets to zero; ``patterns``, the
-    names of those of its indices, masks and loads; ``positions``, its place among all calls of the run, from 0 up; and
+    names of those of its indices, masks and loads; ``positions``, its place among all calls of the run, from 0 up;
     ``callers``, the index in ``OperatorCounts.modules`` of the module that is the operator, or for a function the
-    innermost whose ``forward`` calls it. Pickles have them; the table has input data with the calls on each instead.
+    innermost whose ``forward`` calls it; and ``reuse``, how far back its data and its code were used. Pickles have
+    them; the table has input data with the calls on each instead.
     """
 
     statistics: tuple[tuple[InputStatistics, ...], ...] = ()
@@ -127,6 +129,7 @@ class OperatorCount(CountedCall, CalledOperator):
     callers: tuple[Count, ...] = ()
     weight_zeros: tuple[Annotated[float, SHARE], ...] = ()
     patterns: tuple[tuple[Annotated[str, one_of(*(pattern.value for pattern in Pattern))], ...], ...] = ()
+    reuse: tuple[Reuse, ...] = ()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the contents of a pickle: the fields alone, without cached values."""
@@ -448,6 +451,12 @@ class Case:
         return f"{self.operator.key}-{short_hash(f'{self.input_data}{phase}{state}')}"
 
 
+STATE = Column(
+    "what each call finds near or far, of its inputs in order, its weights and its code: `inputs near far, code far`; "
+    "empty: what the previous call of the same case left in caches"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CaseColumns(Columns):
     """The columns of rows that describe their case."""
@@ -458,6 +467,7 @@ class CaseColumns(Columns):
     training_mode: Annotated[str | None, TRAINING_MODE]
     input_data: Annotated[str, INPUT_VALUES]
     phase: Annotated[Phase, PHASE]
+    state: Annotated[str, STATE] = ""
 
 
 def case_columns(case: Case) -> dict[str, Any]:
@@ -470,6 +480,7 @@ def case_columns(case: Case) -> dict[str, Any]:
         "training_mode": operator.mode,
         "input_data": str(case.input_data),
         "phase": case.phase,
+        "state": case.state,
     }
 
 
@@ -479,24 +490,35 @@ def of_operators(operators: Iterable[OperatorTuple]) -> Callable[[str], bool]:
     return lambda key: tuple_key(key) in keys
 
 
-def cases_of(counts: Iterable[OperatorCount], input_data: str) -> Counter[Case]:
-    """Return the cases to measure, with the calls of each, on one of ``INPUT_DATA``; normal without statistics."""
+def cases_of(counts: Iterable[OperatorCount], input_data: str, limits: NearLimits | None = None) -> Counter[Case]:
+    """Return the cases to measure, with the calls of each, on one of ``INPUT_DATA``; normal without statistics.
+
+    With a card's ``limits``, calls that compute are in their states, as far as their reuse distances are known.
+    """
     calls: Counter[Case] = Counter()
     for count in counts:
-        for case, number in cases_of_count(count, input_data):
+        for case, number in cases_of_count(count, input_data, limits):
             calls[case] += number
     return calls
 
 
-def cases_of_count(count: OperatorCount, input_data: str) -> list[tuple[Case, int]]:
+def cases_of_count(count: OperatorCount, input_data: str, limits: NearLimits | None = None) -> list[tuple[Case, int]]:
     """Return the cases of one operator tuple with the number of calls of each, see ``cases_of``."""
     data: Mapping[InputData, int]
-    if input_data == CAPTURED and count.statistics:
+    is_captured = input_data == CAPTURED and bool(count.statistics)
+    if is_captured:
         data = count.captured_data
     else:
         is_zeros = input_data == "zeros" and any(shown_inputs(count.operator))
         data = {ZEROS_DATA if is_zeros else NORMAL_DATA: count.occurrences}
-    return [(Case(count.operator, one, count.phase), number) for one, number in data.items()]
+    if limits is None or not count.reuse or not count.computes:
+        return [(Case(count.operator, one, count.phase), number) for one, number in data.items()]
+    of_calls = count.data_of_calls if is_captured else tuple(data) * count.occurrences
+    found: Counter[Case] = Counter()
+    for one, reuse in zip(of_calls, count.reuse, strict=True):
+        state = state_of(count.operator, reuse, limits)
+        found[Case(count.operator, one, count.phase, "" if state is None else str(state))] += 1
+    return list(found.items())
 
 
 def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
-from opcost.columns import COUNT, MOMENT, Column, between, cell_of, cell_reader, grouped, shared_fields
+from opcost.columns import COUNT, MOMENT, Column, Values, between, cell_of, cell_reader, grouped, shared_fields
 from opcost.operators.counts import (
     CAPTURED,
     MODEL,
@@ -24,8 +25,9 @@ from opcost.operators.counts import (
     tuple_key,
 )
 from opcost.operators.input_roles import shown_inputs
+from opcost.operators.reuse import Reuse, is_reuse, parse_reuse
 from opcost.operators.texts import parse_operator
-from opcost.operators.tuples import META, OperatorTuple
+from opcost.operators.tuples import META, Count, OperatorTuple
 from opcost.operators.values import InputData, InputStatistics, parse_input_data
 
 MAXIMUM_CALLS = 1_000_000
@@ -64,6 +66,15 @@ class ModelOperatorRow(CountedCall, CountedRun, CaseColumns):
     ]
     weights: Annotated[int | None, Column("number of the model's parameters, in its own row only", COUNT)]
     counted_at: Annotated[str, Column("time of the count", MOMENT)]
+    reuse: Annotated[
+        tuple[tuple[str, Count], ...],
+        Column(
+            "how far back the calls' data and code were used, such as `0,37;250;3 12` for 12 calls: since each input, "
+            "and since the weights, were used, the run used so many tenths of MB of distinct memory; since the same "
+            "kernels ran, so many other kinds of calls; empty if unknown, and in the model's own row",
+            Values("distances and numbers", lambda found: all(map(is_reuse, (text for text, _ in found)))),
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True)
@@ -91,11 +102,18 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
     of_model = {field.name: field.default for field in fields(CountedRun) if field.default is not MISSING}
     part = replace(whole, weights=None, **of_model)
     parts = (
-        replace(part, **(_of_case(case) | shared_fields(count, CountedCall)), calls=calls)
+        replace(part, **(_of_case(case) | shared_fields(count, CountedCall)), calls=calls, reuse=reuse_of(count, case))
         for count in counts.counts
         for case, calls in cases_of_count(count, CAPTURED)
     )
     return [whole, *parts]
+
+
+def reuse_of(count: OperatorCount, case: Case) -> tuple[tuple[str, int], ...]:
+    """Return the texts of the reuse distances of a case's calls, each with its number of calls; none if unknown."""
+    data = count.data_of_calls or (case.input_data,) * len(count.reuse)
+    texts = Counter(one.text for one, of_call in zip(count.reuse, data, strict=True) if of_call == case.input_data)
+    return tuple(sorted(texts.items()))
 
 
 def counts_of(rows: Iterable[ModelOperatorRow]) -> tuple[ShippedCounts, ...]:
@@ -164,7 +182,9 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
             raise ValueError(f"{first.operator!r}: its FLOPs do not match its operations without a formula")
         data: list[InputData] = []
         statistics: list[tuple[InputStatistics, ...]] = []
+        reuse: list[Reuse] = []
         for row in kinds:
+            reuse += [parse_reuse(text) for text, number in row.reuse for _ in range(number)]
             one = parse_input_data(row.input_data)
             data += [one] * row.calls
             if first.device_type != META:
@@ -181,4 +201,5 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
             patterns=tuple(tuple(pattern.value for pattern in one.patterns) for one in data)
             if any(one.patterns for one in data)
             else (),
+            reuse=tuple(reuse) if len(reuse) == len(data) else (),
         )

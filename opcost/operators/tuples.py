@@ -97,6 +97,7 @@ SIZE_IN_NAME = re.compile(r"_\d+(x\d+)+(?![^\W_])")
 a ResNeXt."""
 
 FLOATING_BITS = re.compile(r"b?float(\d+)")
+BITS = re.compile(r"\d+")
 """Matches the number of bits in a dtype's name: ``bfloat16``."""
 
 
@@ -150,8 +151,13 @@ class TensorSpec:
     @property
     def floating_bytes(self) -> int:
         """The bytes of all values, 0 if the dtype is not floating-point."""
-        bits = FLOATING_BITS.match(self.dtype)
-        return 0 if bits is None else self.elements * int(bits[1]) // 8
+        return self.memory_bytes if FLOATING_BITS.match(self.dtype) else 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """The bytes of all values; one for each of a dtype that does not name its bits, such as ``bool``."""
+        bits = BITS.search(self.dtype)
+        return self.elements * (int(bits[0]) if bits else 8) // 8
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import (
-    COLD,
     EAGER,
     GRAPH,
     WARM,
@@ -30,7 +29,7 @@ from opcost.measuring.conditions import (
 )
 from opcost.measuring.instruments import NOTHING, Finding, Instruments, Observer, ProcessWatch, WaitingPower
 from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
-from opcost.measuring.procedure import measure, median_of_builds, settled, undisturbed
+from opcost.measuring.procedure import measure, measure_beside, median_of_builds, settled, undisturbed
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after
 from opcost.measuring.record import MeasuredCases, Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
@@ -43,6 +42,7 @@ from opcost.meters.host import OtherLoad, SystemClock, cpu_product
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
 from opcost.meters.rapl import POWERCAP_FOLDER
 from opcost.operators.counts import Case
+from opcost.operators.reuse import parse_state
 from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.power.ports import AUTO, Clock, DeviceFacts, GpuError
 from opcost.running.device_lock import device_lock
@@ -61,6 +61,7 @@ from opcost.torch_backend.workload import (
     EagerWorkload,
     additions,
     as_graph,
+    beside,
     operator_workload,
     with_pauses,
 )
@@ -99,7 +100,10 @@ class Workloads:
                 if duty_cycle < 1:
                     with eager.context():
                         eager = eager.of(with_pauses(eager.calls, self.device, duty_cycle))
-                yield as_graph(eager) if execution_on(self.device, setting) == GRAPH else eager
+                if case.state:
+                    yield beside(eager)
+                else:
+                    yield as_graph(eager) if execution_on(self.device, setting) == GRAPH else eager
             finally:
                 if self.background is not None:
                     self.background.resume()
@@ -127,7 +131,8 @@ class Workloads:
         if counted is not None:
             found = quick_difference(counted, case.counted_on, self.device, setting.precision)
         loop = partial(context, keeps_casts=False)
-        workload = operator_workload(case.operator, self.device, case.input_data, setting.cache, loop)
+        cache = parse_state(case.state) if case.state else setting.cache
+        workload = operator_workload(case.operator, self.device, case.input_data, cache, loop)
         if found is None:
             return workload
         return workload.annotated(f"not as counted: {found.text}", (found.flag,))
@@ -212,8 +217,12 @@ class Apparatus:
             with self.workload(case, setting, protocol.duty_cycle) as workload:
                 self.rest.end()
                 measure_build = partial(self.measure_build, workload, setting, names)
-                # A model that reaches the power limit does so in use, too.
-                measurement = settled(measure_build, protocol) if case.operator.is_model else measure_build(protocol)
+                if case.state:
+                    measurement = measure_beside(workload, self.instruments(log_name, setting.meter), protocol)
+                else:
+                    # A model that reaches the power limit does so in use, too.
+                    is_model = case.operator.is_model
+                    measurement = settled(measure_build, protocol) if is_model else measure_build(protocol)
             if leaves_clocks_low(measurement):
                 self.rest.begin()
             return measurement
@@ -221,6 +230,8 @@ class Apparatus:
         if case.operator.is_model:
             build = partial(once, replace(protocol, at_full_clocks=False))
             return ((case, median_of_builds(build, protocol.builds)),)
+        if case.state:
+            return ((case, undisturbed(once, protocol)),)
         at_full_clocks = replace(protocol, at_full_clocks=protocol.relative_error is not None)
         key = case.operator.key, case.phase, setting
         measurement = undisturbed(once, at_full_clocks, self.duty_cycles.get(key, 1.0))
@@ -402,8 +413,10 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
 def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
     if not is_gpu(device) and setting.execution == GRAPH:
         raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
-    if not is_gpu(device) and setting.cache == COLD:
-        raise UserError(f"--cache {COLD}: the cache size of a CPU is unknown; use --cache {WARM} or --device cuda")
+    if not is_gpu(device) and setting.cache != WARM:
+        raise UserError(
+            f"--cache {setting.cache}: the cache size of a CPU is unknown; use --cache {WARM} or --device cuda"
+        )
     with precision(setting.precision):
         switches = torch_state(device)
     return Conditions(

@@ -94,7 +94,8 @@ class KnownRows:
             return self._shortcomings.get(key, Reason.MISSING)
         if self._numbers[key] >= RETRIES.runs:
             return None
-        if self._has_meter and row.measurement.energy_j is None:
+        # In state only the time is measured.
+        if self._has_meter and row.measurement.energy_j is None and not row.state:
             return Reason.NO_ENERGY
         return Reason.FLAGGED if is_doubtful(row) else None
 
@@ -133,7 +134,7 @@ class PlanItem:
         if operator.is_model:
             return (self.model,)
         values = "" if data == NORMAL_DATA else f" ({data})"
-        cache = "" if self.setting.cache == WARM else f", {self.setting.cache} cache"
+        cache = "" if self.setting.cache == WARM else f", {self.case.state or f'{self.setting.cache} cache'}"
         return (" on ".join(filter(None, (short_form(operator), short_inputs(operator)))) + values + cache,)
 
     def run(self, bench: Bench) -> Iterator[list[MeasurementRow]]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from opcost.comparing.corrections import cases_from_memory, excesses_from_memory, is_corrected
+from opcost.comparing.corrections import cases_from_memory, excesses_from_memory, is_corrected, is_in_state
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import COLD, WARM
+from opcost.measuring.conditions import COLD, STATE, WARM
 from opcost.measuring.protocol import FULL_LOOP_S, ProtocolFor
 from opcost.measuring.setting import Setting
 from opcost.operators.counts import (
@@ -40,6 +40,7 @@ from opcost.running.request import RunRequest, selected, without_grids
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.stages.cache_chains import Before, chain_settings, chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, model_tuple, set_done
+from opcost.summing.in_state import limits_of
 from opcost.summing.summation import Measurements
 
 KNOWN_FROM = 20
@@ -102,10 +103,12 @@ def measure_operators(
     else:
         models = selected(request, configs)
     _warn_of_unknown_values(models, input_data)
+    # In state only the time is measured; the energy follows from the warm row.
+    needs_states = request.setting.cache == STATE
     works = [
         Work(
             config.name,
-            request.setting_of(config),
+            replace(request.setting_of(config), cache=WARM) if needs_states else request.setting_of(config),
             as_counted(cases_of(kept.counts, input_data), kept),
             {count.operator.key: Size(count.flop, count.memory_bytes) for count in kept.counts},
         )
@@ -114,7 +117,9 @@ def measure_operators(
     by_name = {config.name: (config, kept) for config, kept in models}
     # A grid has no sum to be corrected.
     of_models = [(work, kept) for work, (config, kept) in zip(works, models, strict=True) if config.grid is None]
-    for_chains = chain_settings(request.setting, (config.precision for config, _ in models if config.grid is None))
+    precisions = [config.precision for config, _ in models if config.grid is None]
+    for_chains = () if needs_states else chain_settings(request.setting, precisions)
+    missing_after = _missing_states if needs_states else _missing_pairs
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as opened:
         executor, database = executor_of(opened), request.database
@@ -122,7 +127,7 @@ def measure_operators(
             ship_counts(database, [config for config, _ in models])
         demand = Demand(works, protocol_for, database, database.operator_measurements, request.same_board)
         campaigns = campaigns_of(executor, demand)
-        pairs = _missing_pairs(executor, demand, of_models, input_data)
+        pairs = missing_after(executor, demand, of_models, input_data)
         if request.dry_run:
             plans = (
                 _plan(campaign, pairs.get(kind), for_chains, request, by_name) for kind, campaign in campaigns.items()
@@ -147,7 +152,7 @@ def measure_operators(
                 reports.append(completed(outcome))
         corrections_begin_s = time.monotonic()
         # Planned again, since the rows with weights in the cache are known now.
-        pairs = _missing_pairs(executor, demand, of_models, input_data) if waiting else {}
+        pairs = missing_after(executor, demand, of_models, input_data) if waiting else {}
         pairs = {kind: campaign for kind, campaign in pairs.items() if campaign.plan.items}
         if pairs:
             # What fails is in ``failures.csv``, and the kind of chain corrects it.
@@ -268,6 +273,25 @@ def _operators_report(
         has_whole=config.grid is None,
         board=max(times_s, key=lambda board: times_s[board], default=None),
     )
+
+
+def _missing_states(
+    executor: Executor, demand: Demand, models: Sequence[tuple[Work, OperatorCounts]], input_data: str
+) -> dict[str, Campaign]:
+    """Plan the calls of models in their states, by the limits of each kind of device that captures graphs."""
+    found = {}
+    for kind, bench in executor.kinds.items():
+        works = []
+        for work, counts in models:
+            setting = replace(work.setting, cache=STATE)
+            conditions = bench.conditions(setting)
+            if is_in_state(conditions):
+                calls = cases_of(counts.counts, input_data, limits_of(conditions))
+                cases = as_counted((case for case in calls if case.state), counts)
+                works.append(replace(work, setting=setting, cases=cases))
+        if any(work.cases for work in works):
+            found[kind] = Campaign(executor, kind, replace(demand, works=works, of_pairs=True))
+    return found
 
 
 def _missing_pairs(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
 from opcost.columns import grouped
 from opcost.estimates import Estimate, estimate_of, sum_of_independent, total_if_known
-from opcost.measuring.conditions import Conditions, lookup_key
+from opcost.measuring.conditions import WARM, Conditions, lookup_key
 from opcost.measuring.record import (
     COEFFICIENT_ERROR_PER_KELVIN,
     COEFFICIENT_SPREAD_PER_KELVIN,
@@ -35,6 +35,7 @@ from opcost.operators.counts import (
 )
 from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
+from opcost.summing.in_state import limits_of, with_energy
 
 
 class EnergyBasis(Enum):
@@ -147,6 +148,18 @@ class Measurements:
     def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         rows = self._under(case.operator, conditions).get(case.key)
         return None if rows is None else _preferred(rows, self._board)
+
+    def in_state(self, case: Case, conditions: Conditions, input_data: str) -> MeasurementRow | None:
+        """Return the row of a case in its state, with energy; the warm row if there is none.
+
+        ``conditions`` are those in state. A warm row may be of other captured data.
+        """
+        warm_case, under = replace(case, state=""), replace(conditions, cache=WARM)
+        warm = self.find(warm_case, under)
+        if warm is None and input_data == CAPTURED:
+            warm = self.nearest(warm_case, under)
+        row = self.find(case, conditions) if case.state else None
+        return warm if row is None else with_energy(row, warm, case)
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         inputs, found = len(case.operator.floating_inputs), {}
@@ -308,7 +321,7 @@ def sum_operators(
 
     The n calls of one row share one measured mean, so they contribute n times its error. Different rows were measured
     independently, so their errors add in quadrature. If captured ``input_data`` was not measured, the most similar is
-    used. ``basis`` is that of the summed energies.
+    used. Under conditions in state each call has the row of its state. ``basis`` is that of the summed energies.
     """
     return _cost(counts, _rows_of(counts, measurements, conditions, input_data), basis)
 
@@ -336,13 +349,16 @@ Rows: TypeAlias = Sequence[tuple[OperatorCount, Sequence[tuple[Case, int, Measur
 
 
 def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str) -> Rows:
-    found = []
+    found, limits = [], limits_of(conditions)
     for count in counts.counts:
         calls = []
-        for case, occurrences in cases_of_count(count, input_data):
-            row = measurements.find(case, conditions)
-            if row is None and input_data == CAPTURED:
-                row = measurements.nearest(case, conditions)
+        for case, occurrences in cases_of_count(count, input_data, limits):
+            if limits is not None:
+                row = measurements.in_state(replace(case, counted=count), conditions, input_data)
+            else:
+                row = measurements.find(case, conditions)
+                if row is None and input_data == CAPTURED:
+                    row = measurements.nearest(case, conditions)
             if row is not None:
                 calls.append((case, occurrences, row))
         found.append((count, calls))

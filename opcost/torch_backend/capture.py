@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from types import FunctionType, MethodType
 from typing import Any
 from unittest.mock import patch
@@ -18,12 +19,14 @@ from torch import nn
 from torch._C import _functorch as functorch
 from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
+from opcost.operators.reuse import Use, reuses
 from opcost.operators.tuples import META, OperatorTuple, PlainValue
 from opcost.operators.values import InputStatistics
 from opcost.torch_backend.cost_counter import (
@@ -37,6 +40,7 @@ from opcost.torch_backend.cost_counter import (
     operation_cost,
     operations_of,
     operations_without_formula,
+    tensor_bytes,
     tensors_of,
     total,
     unfused,
@@ -58,7 +62,7 @@ from opcost.torch_backend.ready_model import (
 )
 from opcost.torch_backend.run_state import changes_since, put_back
 from opcost.torch_backend.switches import autocast_dtypes
-from opcost.torch_backend.values import plain_value, tensors_within
+from opcost.torch_backend.values import distinct_tensors, plain_value, stored_parts, tensors_within
 from opcost.units import gigaflop, percent, some_of
 
 
@@ -243,6 +247,39 @@ def _is_operator(module: nn.Module, composites: Collection[str]) -> bool:
 
 
 NO_COST = total([])
+NO_USE = Use((), (), (), (), None)
+
+
+class _Blocks:
+    """The memory of a run: blocks by identifiers that no later block has while it is watched."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, StorageWeakRef] = {}
+        self._written: set[int] = set()
+
+    def of(self, tensors: Iterable[torch.Tensor]) -> tuple[tuple[int, int], ...]:
+        """Return the block of each different tensor, with its bytes."""
+        return tuple(map(self._of_tensor, {id(tensor): tensor for tensor in tensors}.values()))
+
+    def written(self, tensors: Iterable[torch.Tensor]) -> tuple[tuple[int, int], ...]:
+        blocks = self.of(tensors)
+        self._written.update(block for block, _ in blocks)
+        return blocks
+
+    def freed(self) -> tuple[int, ...]:
+        """Return the blocks that were released since it was asked last, of those that were written."""
+        found = tuple(block for block in self._written if self._watched[block].expired())
+        self._written.difference_update(found)
+        for block in found:
+            del self._watched[block]
+        return found
+
+    def _of_tensor(self, tensor: torch.Tensor) -> tuple[int, int]:
+        while functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = functorch.get_unwrapped(tensor)
+        part = stored_parts(tensor)[-1]
+        watched = StorageWeakRef(part.untyped_storage())
+        return self._watched.setdefault(watched.cdata, watched).cdata, tensor_bytes(tensor)
 
 
 @dataclass(frozen=True)
@@ -256,6 +293,7 @@ class _Call:
     operations: tuple[tuple[str, int], ...] = ()
     caller: str = ""
     position: int = 0
+    use: Use = NO_USE
 
 
 class _Recorder(TorchFunctionMode):
@@ -275,6 +313,7 @@ class _Recorder(TorchFunctionMode):
         self._mark = mark
         self._device = device
         self.calls: dict[OperatorTuple, list[_Call]] = {}
+        self._blocks = _Blocks()
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._thread = threading.get_ident()
         self._is_inside = False
@@ -329,7 +368,7 @@ class _Recorder(TorchFunctionMode):
             self.outside.add(operation.name())
             return operation(*args, **kwargs)
         result = operation(*args, **kwargs)
-        self._outputs.setdefault(call.operator, plain_value(result, {}))
+        call = self._with_result(call, result)
         caller = self._path if is_own_thread else getattr(self._elsewhere_paths, "innermost", "")
         self._count(call, [operation_cost(operation, args, kwargs, result)], caller)
         return result
@@ -393,6 +432,10 @@ class _Recorder(TorchFunctionMode):
     def counts(self, modules: Sequence[str]) -> Iterator[OperatorCount]:
         """Yield the counts in order of first call, with indices of modules; costs are means over all calls."""
         indices = {path: index for index, path in enumerate(modules)}
+        in_order = sorted((call for calls in self.calls.values() for call in calls), key=attrgetter("position"))
+        reuse = {
+            call.position: found for call, found in zip(in_order, reuses([call.use for call in in_order]), strict=True)
+        }
         for operator, calls in self.calls.items():
             cost = total([call.cost for call in calls])
             yield OperatorCount(
@@ -408,6 +451,7 @@ class _Recorder(TorchFunctionMode):
                 patterns=tuple(call.patterns for call in calls) if any(call.patterns for call in calls) else (),
                 positions=tuple(call.position for call in calls),
                 callers=tuple(indices[call.caller] for call in calls),
+                reuse=tuple(reuse[call.position] for call in calls),
             )
 
     @contextmanager
@@ -441,10 +485,19 @@ class _Recorder(TorchFunctionMode):
             operator = module_tuple(named, args, kwargs)
         else:
             operator = function_tuple(named, args, kwargs, self._fingerprint)
-        if self._device == META:
-            return _Call(operator)
+        weights = (*named.parameters(), *named.buffers()) if isinstance(named, nn.Module) else ()
         with _disable_current_modes():
-            return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs))
+            blocks = self._blocks
+            use = Use(blocks.of(distinct_tensors(args, kwargs)), blocks.of(weights), (), blocks.freed(), None)
+            if self._device == META:
+                return _Call(operator, use=use)
+            return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs), use=use)
+
+    def _with_result(self, call: _Call, result: Any) -> _Call:
+        if call.operator not in self._outputs:
+            self._outputs[call.operator] = plain_value(result, {})
+        with _disable_current_modes():
+            return replace(call, use=replace(call.use, written=self._blocks.written(tensors_within(result))))
 
     def _run(
         self, named: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -479,8 +532,7 @@ class _Recorder(TorchFunctionMode):
         try:
             with self._mark(call.operator):
                 result = function(*args, **kwargs)
-            if call.operator not in self._outputs:
-                self._outputs[call.operator] = plain_value(result, {})
+            call = self._with_result(call, result)
             return result
         finally:
             self._is_inside = False
@@ -488,8 +540,15 @@ class _Recorder(TorchFunctionMode):
                 self._count(call, self.costs[begin:], self._path)
 
     def _count(self, call: _Call, ran: Sequence[OperationCost], caller: str) -> None:
-        position = next(self._positions)
-        call = replace(call, cost=total(ran), operations=operations_of(ran), caller=caller, position=position)
+        cost, operations = total(ran), operations_of(ran)
+        # The same elementwise kernels run on all shapes, other products on each.
+        code = (
+            call.operator.key
+            if cost.flop != 0
+            else (operations, *(spec.dtype for spec in call.operator.floating_inputs))
+        )
+        use = replace(call.use, code=code) if cost.memory_bytes else replace(NO_USE, freed=call.use.freed)
+        call = replace(call, cost=cost, operations=operations, caller=caller, position=next(self._positions), use=use)
         self.calls.setdefault(call.operator, []).append(call)
 
 

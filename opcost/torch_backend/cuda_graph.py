@@ -45,6 +45,10 @@ PROBE_REPLAYS = 3
 WARM_UP_CALLS = 2
 """Calls before a capture. The first one loads libraries, allocates workspaces and chooses algorithms."""
 
+BESIDE_S = 2.5e-3
+MOST_CYCLES_BESIDE = 24
+"""Length of a graph of calls with their overhead, and the most calls in it: each has some 30 kernels."""
+
 FREE_SHARE = 0.5
 """Share of the device's memory that should be free before a capture, more than ten placements of a call of
 ``LONGEST_RELOCATED_S`` need."""
@@ -152,6 +156,27 @@ def capture_again(call: Call, calls: int, stream: torch.cuda.Stream) -> Captured
     with torch.cuda.stream(stream), running_calls():
         graph = _in_cleared_memory(partial(GraphRecorder.captured, call=call, calls=calls), stream)
     return CapturedCalls((graph,), calls, stream, (call,))
+
+
+def capture_beside(calls: Calls, device: str) -> tuple[CapturedCalls, CapturedCalls]:
+    """Return calls and their overhead alone, each captured for as many cycles as take about ``BESIDE_S`` with both.
+
+    Raises CaptureRefusal: a graph cannot capture a call.
+    """
+    assert calls.overhead is not None
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream), running_calls():
+        _warm_up(calls.cycle, stream)
+        cycle_s = _replayed_s(calls.cycle, 1, stream)
+        cycles = max(min(round(BESIDE_S / cycle_s), MOST_CYCLES_BESIDE), 1)
+        graphs = []
+        for call in (calls.cycle, calls.overhead):
+            graph = _in_cleared_memory(partial(GraphRecorder.captured, call=call, calls=cycles), stream)
+            graph.replay()
+            graphs.append(CapturedCalls((graph,), cycles, stream, (call,)))
+    both, alone = graphs
+    return both, alone
 
 
 def _in_placements(calls: Calls, stream: torch.cuda.Stream, replay_s: float) -> CapturedCalls:

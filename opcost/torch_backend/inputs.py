@@ -39,11 +39,11 @@ from opcost.operators.tuples import (
     OperatorTuple,
     PlainValue,
     TensorSpec,
+    distinct_specs,
     seed_of,
-    tensor_specs,
 )
 from opcost.operators.values import NORMAL, NORMAL_DATA, USUAL, InputData, InputStatistics, InputValues, Pattern, Role
-from opcost.torch_backend.values import real_value, stored_elements, tensors_within
+from opcost.torch_backend.values import distinct_tensors, real_value, stored_elements, tensors_within
 
 MOST_ELEMENTS = 2**22
 """Inputs with more elements or of larger tables are taken as usual: they would take seconds on a CPU."""
@@ -54,10 +54,8 @@ def patterns_of(operator: OperatorTuple, args: Iterable[Any], kwargs: Mapping[st
     patterned = patterned_inputs(operator)
     if not patterned:
         return ()
-    values = [*args, *(value for _, value in sorted(kwargs.items()))]
-    specs = tensor_specs(operator.arguments)
-    tensors = {id(tensor): tensor for tensor in tensors_within(values)}.values()
-    by_identity = dict(zip(dict.fromkeys(spec.identity for spec in specs), tensors, strict=False))
+    identities = (spec.identity for spec in distinct_specs(operator.arguments))
+    by_identity = dict(zip(identities, distinct_tensors(args, kwargs), strict=False))
     found = [_pattern(by_identity[one.spec.identity], one) for one in patterned]
     is_usual = all(pattern is USUAL[one.role] for pattern, one in zip(found, patterned, strict=True))
     return () if is_usual else tuple(pattern.value for pattern in found)

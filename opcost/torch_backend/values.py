@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -142,6 +142,12 @@ def tensors_within(value: Any) -> Iterator[torch.Tensor]:
     value = unpacked(value)
     for part in value if _is_sequence(value) else (_parts(value) or {}).values():
         yield from tensors_within(part)
+
+
+def distinct_tensors(args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return the different tensors of a call in the order of its tuple's ``distinct_specs``."""
+    values = [*args, *(value for _, value in sorted(kwargs.items()))]
+    return list({id(tensor): tensor for tensor in tensors_within(values)}.values())
 
 
 def arguments_by_name(operation: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:

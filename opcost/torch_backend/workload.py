@@ -23,8 +23,10 @@ from opcost.measuring.flags import Flag, Flags, joined_notes
 from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import cycles_and_pause
 from opcost.measuring.workload import Call, Calls, Workload
+from opcost.operators.reuse import CallState
 from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
+from opcost.torch_backend.call_states import calls_in_state, eviction
 from opcost.torch_backend.cost_counter import ALLOCATIONS, tensors_of
 from opcost.torch_backend.cuda_graph import (
     PROBE_CALLS,
@@ -32,6 +34,7 @@ from opcost.torch_backend.cuda_graph import (
     CapturedCalls,
     CaptureRefusal,
     capture_again,
+    capture_beside,
     capture_calls,
     device_time_s,
     elapsed_s,
@@ -52,19 +55,18 @@ Span: TypeAlias = tuple[torch.cuda.Event, torch.cuda.Event]
 
 @dataclass(frozen=True)
 class Batch:
-    """Rounds on a GPU since the end of those before, if any; the span ``uncounted`` is not part of their time."""
+    """Rounds on a GPU since the end of those before, if any; the spans ``uncounted`` are not part of their time."""
 
     rounds: int
     before: torch.cuda.Event | None
     end: torch.cuda.Event
-    uncounted: Span | None
+    uncounted: tuple[Span, ...]
 
     @property
     def elapsed_s(self) -> float | None:
         if self.before is None:
             return None
-        uncounted_s = 0.0 if self.uncounted is None else elapsed_s(*self.uncounted)
-        return elapsed_s(self.before, self.end) - uncounted_s
+        return elapsed_s(self.before, self.end) - math.fsum(elapsed_s(*span) for span in self.uncounted)
 
 
 class DeviceQueue:
@@ -79,7 +81,7 @@ class DeviceQueue:
         self._ahead: list[Batch] = []
         self._last: torch.cuda.Event | None = None
 
-    def started(self, rounds: int, stream: torch.cuda.Stream | None = None, uncounted: Span | None = None) -> int:
+    def started(self, rounds: int, stream: torch.cuda.Stream | None = None, *uncounted: Span) -> int:
         """Register rounds that were started; wait for those before and return their number; a CPU has ended all."""
         if not is_gpu(self.device):
             return rounds
@@ -166,14 +168,14 @@ class GraphWorkload(DeviceQueue):
         self._placement = itertools.count()
 
     def run(self, rounds: int) -> int:
-        captured, placement, first = self._captured, next(self._placement), None
+        captured, placement, first = self._captured, next(self._placement), list[Span]()
         with refused_calls(self.device):
             if self.placements > 1:
                 begin = _now(captured.stream)
                 captured.replay(1, placement)
-                first = begin, _now(captured.stream)
+                first.append((begin, _now(captured.stream)))
             captured.replay(rounds, placement)
-            return self.started(rounds, captured.stream, first)
+            return self.started(rounds, captured.stream, *first)
 
     def single(self) -> CapturedCalls:
         """Return one iteration in a graph of its own; the graph itself if it has no more."""
@@ -181,6 +183,33 @@ class GraphWorkload(DeviceQueue):
             return self._captured
         with self._eager.context():
             return capture_again(self._eager.calls.cycle, 1, self._captured.stream)
+
+
+class PairedWorkload(DeviceQueue):
+    """Calls and their overhead alone in turn, each in a CUDA graph; the time of a round is the difference of both."""
+
+    execution = GRAPH
+    placements = 1
+    waits = overhead = None
+    only_waits = False
+
+    def __init__(self, eager: EagerWorkload) -> None:
+        super().__init__(eager.device)
+        with refused_calls(eager.device), eager.context():
+            self._both, self._alone = capture_beside(eager.calls, eager.device)
+        self.flags = eager.flags
+        self.notes = eager.notes
+        self.iterations_per_round = self._both.cycles
+
+    def run(self, rounds: int) -> int:
+        stream = self._both.stream
+        with refused_calls(self.device):
+            begin = _now(stream)
+            self._alone.replay(rounds)
+            alone = begin, _now(stream)
+            self._both.replay(rounds)
+            # Once because it is no call, once as the overhead of the calls.
+            return self.started(rounds, stream, alone, alone)
 
 
 @contextmanager
@@ -207,23 +236,35 @@ def as_graph(workload: EagerWorkload, replay_s: float = REPLAY_S) -> GraphWorklo
         return workload.annotated(f"eager: {refusal}")
 
 
+def beside(workload: EagerWorkload) -> PairedWorkload:
+    """Return calls and their overhead in CUDA graphs; a CannotMeasureError if they cannot be captured."""
+    try:
+        return PairedWorkload(workload)
+    except CaptureRefusal as refusal:
+        raise CannotMeasureError(str(refusal)) from refusal
+
+
 def operator_workload(
     operator: OperatorTuple,
     device: str,
     data: InputData = NORMAL_DATA,
-    cache: str = WARM,
+    cache: str | CallState = WARM,
     context: Context = nullcontext,
 ) -> EagerWorkload:
     """Return an operator tuple with fresh weights and random inputs as a repeatable load on a device.
 
-    ``cache`` is one of ``CACHES``; a loop of calls runs in one ``context``. An in-place operator adds and subtracts in
-    turn or writes into another tensor: in a loop it would modify its own input, and with it the power. An output with
-    NaN or infinity is flagged if the inputs have none. Raises CannotMeasureError: it cannot be built or repeated here.
+    ``cache`` is one of ``CACHES``, or the state of each call, for a ``PairedWorkload``. A loop of calls runs in one
+    ``context``. An in-place operator adds and subtracts in turn or writes into another tensor: in a loop it would
+    modify its own input, and with it the power. An output with NaN or infinity is flagged if the inputs have none.
+    Raises CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):
         layer = Layer(*operator_call(operator, device, data))
         with context():
-            calls = repeated(layer, cache, partial(device_memory, device))
+            if isinstance(cache, CallState):
+                calls = calls_in_state(layer, cache, eviction(device))
+            else:
+                calls = repeated(layer, cache, partial(device_memory, device))
             flags: Flags = ()
             # Operators that only allocate return whatever the memory held.
             if operator.short_name not in ALLOCATIONS:

@@ -1,0 +1,217 @@
+"""Reuse distances: how much memory, and how many other kernels, a run uses between two uses of the same data or code.
+
+A device's caches hold what was used last. So a call finds its inputs there if they were written or read shortly before,
+and its kernel's code if few other kernels ran in between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from operator import itemgetter
+
+from opcost.operators.tuples import Count, OperatorTuple, distinct_specs
+
+FAR_BYTES = 10**9
+"""Distances from here on are not told apart: no cache is larger."""
+
+SMALLEST_BYTES = 10**5
+"""Distances are multiples of it."""
+
+FAR_CODE = 99
+
+_TEXT = re.compile(r"(\d{1,5}(,\d{1,5})*)?;(\d{1,5})?;\d{1,2}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """The reuse distances of one call, in a run that follows an equal one.
+
+    ``inputs`` has the distance of each distinct tensor among the operator's arguments, in order, ``weights`` that of a
+    module's own parameters and buffers, None without any: the bytes of distinct memory that the run used since, to two
+    digits, at most ``FAR_BYTES``. ``code`` is the number of other kinds of calls since the
+    last one of the same kind, at most ``FAR_CODE``.
+    """
+
+    inputs: tuple[Count, ...]
+    weights: Count | None
+    code: Count
+
+    @property
+    def text(self) -> str:
+        """One word for tables: tenths of megabytes of the inputs; those of weights; the number of kinds of calls."""
+        inputs = ",".join(str(one // SMALLEST_BYTES) for one in self.inputs)
+        weights = "" if self.weights is None else self.weights // SMALLEST_BYTES
+        return f"{inputs};{weights};{self.code}"
+
+
+def is_reuse(text: str) -> bool:
+    """Return whether a text describes reuse distances."""
+    return _TEXT.fullmatch(text) is not None
+
+
+def parse_reuse(text: str) -> Reuse:
+    """Return the reuse distances that a text describes; a ValueError if it describes none."""
+    if not is_reuse(text):
+        raise ValueError(f"{text!r} is no text of reuse distances")
+    inputs, weights, code = text.split(";")
+    distances = tuple(int(one) * SMALLEST_BYTES for one in inputs.split(",") if one)
+    return Reuse(distances, int(weights) * SMALLEST_BYTES if weights else None, int(code))
+
+
+# The state of a call on a card
+
+SMALLEST_FAR_BYTES = 2**16
+LARGEST_FAR_BYTES = 2**28
+"""Smaller inputs take no time to speak of, and of larger ones a cache holds next to nothing: they count as near."""
+
+NEAR, FAR = "near", "far"
+_STATE = re.compile(r"inputs((?: near| far)*)(, weights far)?(, code far)?")
+
+
+@dataclass(frozen=True)
+class NearLimits:
+    """The reuse distances up to which a card finds data (bytes) and code (kinds of calls) in its caches."""
+
+    data_bytes: int
+    code: int
+
+
+@dataclass(frozen=True)
+class CallState:
+    """What a call does not find in a card's caches: each distinct tensor of its arguments, its weights, its code."""
+
+    far_inputs: tuple[bool, ...]
+    far_weights: bool
+    far_code: bool
+
+    def __str__(self) -> str:
+        inputs = "".join(f" {FAR if is_far else NEAR}" for is_far in self.far_inputs)
+        return f"inputs{inputs}{', weights far' * self.far_weights}{', code far' * self.far_code}"
+
+
+def parse_state(text: str) -> CallState:
+    """Return the state of a text; a ValueError if it is none."""
+    found = _STATE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no state of a call")
+    inputs, weights, code = found.groups()
+    return CallState(tuple(one == FAR for one in inputs.split()), weights is not None, code is not None)
+
+
+def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallState | None:
+    """Return the state of a call on a card, None if its distances are not those of the operator's tensors."""
+    specs = distinct_specs(operator.arguments)
+    if len(specs) != len(reuse.inputs):
+        return None
+    far = (
+        distance > limits.data_bytes and SMALLEST_FAR_BYTES <= spec.memory_bytes <= LARGEST_FAR_BYTES
+        for spec, distance in zip(specs, reuse.inputs, strict=True)
+    )
+    return CallState(tuple(far), (reuse.weights or 0) > limits.data_bytes, reuse.code > limits.code)
+
+
+# Distances of a run
+
+
+@dataclass(frozen=True)
+class Use:
+    """The memory that one call uses, each block by an identifier with the bytes that are used of it.
+
+    ``inputs`` are those of its arguments, ``weights`` those of its module, ``written`` those of its results. ``freed``
+    blocks were released since the call before. ``code`` is equal for calls of the same kernels.
+    """
+
+    inputs: tuple[tuple[int, int], ...]
+    weights: tuple[tuple[int, int], ...]
+    written: tuple[tuple[int, int], ...]
+    freed: tuple[int, ...]
+    code: Hashable
+
+
+def reuses(uses: Sequence[Use]) -> list[Reuse]:
+    """Return the reuse distances of each call of a run that is repeated.
+
+    A block that a call writes first takes the smallest freed memory that is large enough, as from an allocator that
+    keeps what is freed. At the end of a run all that it created is freed.
+    """
+    memory, codes = _Memory(), _Order()
+    found: list[Reuse] = []
+    for _ in range(2):
+        # The second run finds what the first one left.
+        found = list(_one_run(uses, memory, codes))
+        memory.free(*memory.created)
+    return found
+
+
+def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order) -> Iterator[Reuse]:
+    for use in uses:
+        memory.free(*use.freed)
+        inputs = tuple(memory.distance_bytes(block) for block, _ in use.inputs)
+        weights = [memory.distance_bytes(block) for block, _ in use.weights]
+        yield Reuse(inputs, max(weights, default=None), codes.distance(use.code, FAR_CODE))
+        codes.use(use.code, 1)
+        for block, size in (*use.inputs, *use.weights, *use.written):
+            memory.use_block(block, size)
+
+
+class _Order:
+    """Items with their sizes, the one that was used last at the end."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[Hashable, int] = {}
+
+    def use(self, item: Hashable, size: int) -> None:
+        self._sizes[item] = max(size, self._sizes.pop(item, 0))
+
+    def distance(self, item: Hashable, limit: int) -> int:
+        """Return the size of all items that were used since another, the limit if that is unknown."""
+        total = 0
+        for other in reversed(self._sizes) if item in self._sizes else ():
+            if other == item or total >= limit:
+                return min(total, limit)
+            total += self._sizes[other]
+        return limit
+
+
+class _Memory(_Order):
+    """Blocks of memory in the order of their last use, with those that were freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[int, int] = {}
+        self._persistent: set[int] = set()
+        self._freed: dict[int, int] = {}
+        self._numbers = count()
+
+    @property
+    def created(self) -> tuple[int, ...]:
+        return tuple(self._places.keys() - self._persistent)
+
+    def distance_bytes(self, block: int) -> int:
+        """Return the distance of a block that is read; one that the run did not write stays."""
+        if block not in self._places:
+            self._persistent.add(block)
+        return _rounded(self.distance(self._places.get(block), FAR_BYTES))
+
+    def use_block(self, block: int, size: int) -> None:
+        if block not in self._places:
+            self._places[block] = next(self._numbers)
+            fitting = [] if block in self._persistent else [one for one in self._freed.items() if one[1] >= size]
+            if fitting:
+                place, free = min(fitting, key=itemgetter(1))
+                self._sizes[place] = self._freed[place] = free - size
+        self.use(self._places[block], size)
+
+    def free(self, *blocks: int) -> None:
+        for block in blocks:
+            place = self._places.pop(block, None)
+            if place is not None:
+                self._freed[place] = self._sizes[place]
+
+
+def _rounded(size: int) -> int:
+    """Return bytes to two digits and to ``SMALLEST_BYTES``."""
+    return int(float(f"{size:.1e}")) // SMALLEST_BYTES * SMALLEST_BYTES

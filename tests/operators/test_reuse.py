@@ -1,0 +1,68 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opcost.operators.reuse import FAR_BYTES, FAR_CODE, Reuse, Use, parse_reuse, reuses
+
+MB = 10**6
+X, A, B, C, W = range(5)
+
+
+def use(inputs=(), written=(), weights=(), freed=(), code="", size=MB):
+    return Use(*(tuple((block, size) for block in blocks) for blocks in (inputs, weights, written)), freed, code)
+
+
+def test_an_output_is_near_and_a_residual_as_far_as_what_was_used_in_between():
+    # a = f(x); b = g(a); b = h(b); c = a + b
+    found = reuses([use([X], [A]), use([A], [B]), use([B], [C], freed=()), use([A, C], [4])])
+    assert [one.inputs for one in found[1:]] == [(0,), (0,), (2 * MB, 0)]
+
+
+def test_what_no_call_has_written_is_as_far_as_the_whole_run():
+    found = reuses([use([X], [A], [W]), use([A], [B], [5]), use([B], [C], [6])])
+    assert [one.weights for one in found] == [5 * MB, 6 * MB, 6 * MB]
+    assert found[0].inputs == (6 * MB,)
+    (alone,) = reuses([use([X], [A], [W])])
+    assert (alone.inputs, alone.weights) == ((2 * MB,), MB)
+
+
+def test_freed_memory_is_written_again():
+    chain = [use([X], [A]), *(use([n], [n + 1], freed=(n - 1,) if n > A else ()) for n in range(A, A + 20))]
+    assert reuses(chain)[0].inputs == (2 * MB,)
+    kept = [one if not one.freed else use([A + n], [A + n + 1]) for n, one in enumerate(chain, -1)]
+    assert reuses(kept)[0].inputs == (21 * MB,)
+
+
+def test_code_is_as_far_as_the_kinds_of_calls_in_between():
+    found = reuses([use([X], code=code) for code in ("add", "mul", "add", "mul", "mul", "norm")])
+    assert [one.code for one in found] == [2, 2, 1, 1, 0, 2]
+
+
+@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True), min_size=1))
+def test_distances_are_the_distinct_memory_between_two_uses(calls):
+    found = reuses([use(blocks) for blocks in calls])
+    order = [block for blocks in 2 * calls for block in blocks]
+    place = len(order) // 2
+    for blocks, reuse in zip(calls, found, strict=True):
+        before = order[:place][::-1]
+        assert reuse.inputs == tuple(len(set(before[: before.index(block)])) * MB for block in blocks)
+        place += len(blocks)
+
+
+@pytest.mark.parametrize(
+    ("reuse", "text"),
+    [
+        (Reuse((0, 37 * MB), None, 3), "0,370;;3"),
+        (Reuse((), FAR_BYTES, FAR_CODE), ";10000;99"),
+        (Reuse((100_000,), 0, 0), "1;0;0"),
+    ],
+)
+def test_texts_are_read_again(reuse, text):
+    assert reuse.text == text
+    assert parse_reuse(text) == reuse
+
+
+@pytest.mark.parametrize("text", ["", ";", "1,;;0", "a;;1", ";;1.0", ",1;;2"])
+def test_other_texts_are_refused(text):
+    with pytest.raises(ValueError, match="reuse"):
+        parse_reuse(text)

@@ -1,0 +1,84 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
+from simulated_machine import SIMULATED_CONDITIONS, Load
+
+from opcost.comparing.model_result import OperatorRuns
+from opcost.measuring.conditions import GRAPH, STATE
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import Setting
+from opcost.operators.reuse import Reuse
+from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.stages.measure_operators import measure_full_models, measure_operators
+from opcost.storage.configs import model_tuple
+from opcost.storage.model_counts import COUNTS
+from opcost.summing.in_state import H200
+
+MB = 10**6
+SPEC = TensorSpec((2_000_000,), "float32")
+ADD = OperatorTuple("torch.Tensor.add", (), (SPEC, replace(SPEC, identity=1)), mode=None)
+NEAR, ONE_FAR = "inputs near near", "inputs far near, code far"
+WARM_TIME_S, WARM_POWER_W = 20e-6, 400.0
+PROTOCOL = MeasurementProtocol(0.1, 30.0, relative_error=0.01)
+IN_STATE = Setting(cache=STATE)
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> SimulatedCampaign:
+    """A model of five additions, two of which find an input and their code far."""
+    found = SimulatedCampaign(
+        tmp_path,
+        {ADD: Load(WARM_TIME_S, WARM_POWER_W)},
+        loads_in={(ADD, NEAR): Load(22e-6, 400.0), (ADD, ONE_FAR): Load(30e-6, 400.0)},
+        conditions=replace(SIMULATED_CONDITIONS, execution=GRAPH),
+    )
+    config = found.add_model("a", {ADD: 5})
+    found.loads = {**found.loads, model_tuple(config): Load(130e-6, 400.0)}
+    counts = COUNTS.read(config)
+    reuse = (*(3 * [Reuse((0, 0), None, 0)]), *(2 * [Reuse((200 * MB, MB), None, 50)]))
+    (count,) = counts.counts
+    write_both(config, replace(counts, counts=(replace(count, reuse=reuse, memory_bytes=24 * MB),)))
+    return found
+
+
+def measure(campaign: SimulatedCampaign, setting: Setting = IN_STATE) -> None:
+    request = replace(campaign.request(), setting=setting)
+    (report,) = measure_operators(request, lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+    assert (report.failed, report.remaining) == (0, 0)
+
+
+def test_a_tuple_is_measured_warm_and_in_each_state_of_its_calls(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    rows = campaign.database.operator_measurements.rows()
+    assert [(row.state, row.conditions.cache) for row in rows] == [("", "warm"), (NEAR, STATE), (ONE_FAR, STATE)]
+    times_s = [row.measurement.time_s for row in rows]
+    assert times_s == pytest.approx([WARM_TIME_S, 22e-6, 30e-6], rel=0.02)
+    assert [row.measurement.energy_j is None for row in rows] == [False, True, True]
+    built = len(campaign.built)
+    measure(campaign)
+    assert len(campaign.built) == built
+
+
+def test_a_sum_in_state_has_the_row_of_each_call_with_the_energy_that_follows(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    request = campaign.request()
+    measure_full_models(request, lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+    (report,) = compare_models(request, OperatorRuns(cache=STATE))
+    (row,) = report.comparisons
+    assert row.time_s == pytest.approx(3 * 22e-6 + 2 * 30e-6, rel=0.02)
+    # One input of 8 MB comes from memory, as the whole call of 24 MB stays in the cache in its loop.
+    added_s = 3 * 2e-6 + 2 * 10e-6
+    energy_j = 5 * WARM_TIME_S * WARM_POWER_W + H200.waiting_w.value * added_s + 2 * 8 * MB * H200.byte_j.value
+    assert row.energy_j == pytest.approx(energy_j, rel=0.02)
+    (warm,) = compare_models(request)[0].comparisons
+    assert warm.time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
+
+
+def test_a_call_whose_state_is_not_measured_costs_what_it_costs_warm(campaign: SimulatedCampaign) -> None:
+    measure(campaign, Setting())
+    request = campaign.request()
+    measure_full_models(request, lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+    (report,) = compare_models(request, OperatorRuns(cache=STATE))
+    assert report.comparisons[0].time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)

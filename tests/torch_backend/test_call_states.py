@@ -1,0 +1,97 @@
+import pytest
+import torch
+from torch import nn
+
+from opcost.errors import CannotMeasureError
+from opcost.operators.reuse import CallState
+from opcost.torch_backend.call_states import Eviction, calls_in_state
+from opcost.torch_backend.passes import running_calls
+from opcost.torch_backend.repeated_calls import Layer, ObservingMode, storage_of
+
+ONES = torch.ones(4)
+
+
+class Noted:
+    """An eviction that notes what is done in between."""
+
+    def __init__(self) -> None:
+        self.done: list[object] = []
+
+    def data(self) -> None:
+        self.done.append("data")
+
+    def code(self) -> None:
+        self.done.append("code")
+
+
+def work(layer: Layer, state: CallState, calls: int = 1) -> list[object]:
+    """Return what happens in calls: evictions, and the storages that each operation writes in place."""
+    evict = Noted()
+    names = {storage_of(tensor): place for place, tensor in enumerate(layer.inputs)}
+    cycle = calls_in_state(layer, state, evict).cycle  # type: ignore[arg-type]
+
+    def run(operation):
+        outputs = [operation.kwargs["out"]] if "out" in operation.kwargs else operation.written
+        evict.done += [f"writes {names[storage_of(one)]}" for one in outputs] or [operation.name]
+        return operation.run()
+
+    with running_calls(), ObservingMode(run):
+        for _ in range(calls):
+            cycle()
+    return evict.done
+
+
+@pytest.mark.parametrize(
+    ("state", "done"),
+    [
+        (CallState((False, False), False, False), ["data", "writes 0", "writes 1", "add"]),
+        (CallState((True, False), False, True), ["code", "data", "writes 1", "add"]),
+        (CallState((True, True), False, False), ["data", "add"]),
+    ],
+)
+def test_near_inputs_are_written_behind_the_eviction(state, done):
+    assert work(Layer(torch.add, (ONES.clone(), ONES.clone()), {}), state) == done
+
+
+def test_weights_of_a_module_are_near_or_far_together():
+    layer = Layer(nn.Linear(4, 4), (ONES.clone(),), {})
+    evict = Noted()
+    for is_far, writes in ((True, 1), (False, 3)):
+        calls = calls_in_state(layer, CallState((False,), is_far, False), evict)  # type: ignore[arg-type]
+        seen = []
+        with running_calls(), ObservingMode(lambda one, seen=seen: (seen.append(one.name), one.run())[1]):
+            calls.overhead()
+        assert seen == writes * ["add"]
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+def test_an_operation_in_place_finds_the_same_values_each_time(is_far):
+    changed = ONES.clone()
+    done = work(Layer(torch.Tensor.add_, (changed, 2.0), {}), CallState((is_far,), False, False), calls=3)
+    assert changed.tolist() == 4 * [3.0]
+    assert done == 3 * (["writes 0", "data", "writes 0"] if is_far else ["data", "writes 0", "writes 0"])
+
+
+def test_values_of_any_dtype_stay():
+    values = [
+        torch.tensor([1, 2, 3], dtype=torch.uint8),
+        torch.tensor([True, False]),
+        torch.tensor([0.5, -1.5]).bfloat16(),
+    ]
+    values.append(torch.randn(4, 6)[:, ::2])
+    for value in values:
+        expected = value.clone()
+        work(Layer(torch.clone, (value,), {}), CallState((False,), False, False), calls=2)
+        assert torch.equal(value, expected)
+
+
+def test_a_state_of_other_inputs_is_refused():
+    with pytest.raises(CannotMeasureError, match="2 inputs, not of 1"):
+        work(Layer(torch.neg, (ONES,), {}), CallState((False, True), False, False))
+
+
+def test_the_eviction_of_a_device_runs():
+    evict = Eviction("cpu")
+    with running_calls():
+        evict.code()
+        evict.data()
