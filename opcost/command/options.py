@@ -376,6 +376,8 @@ DRAWN_KIND = Option(
     default=[],
     metavar="KIND",
 )
+HOSTS = Option("--host", "models into which operators are inserted", nargs="+", required=True, metavar="MODEL")
+STRANGERS_NUMBER = Option("--number", "of operators to draw (default: 40)", kinds.count, default=40)
 SEED = Option("--seed", "number that decides what is drawn (default: 0)", kinds.count_from_0, default=0)
 BEYOND = Option(
     "--beyond",
@@ -456,8 +458,8 @@ EXECUTION = Option(
 )
 CACHE = Option(
     "--cache",
-    "content of the cache before each call in a loop: inputs and weights (warm), or all but the weights (cold, GPUs "
-    f"only) (default: {WARM})",
+    "content of the cache before each call: what the call before used (warm), what the model leaves there (state, also "
+    f"warm), or all but the weights (cold); state and cold are for GPUs (default: {WARM})",
     choices=CACHES,
     default=WARM,
 )

@@ -313,6 +313,25 @@ VERIFY = (
         _database,
     ),
     Subcommand(
+        "verify strangers",
+        "insert operators of models into other models on a GPU, and compare what these take more with rows in state",
+        "resnet50_32x3x224x224 --host vit_b_16_32x3x224x224",
+        "verify.strangers",
+        (
+            o.COUNTED_NAMES,
+            o.HOSTS,
+            o.STRANGERS_NUMBER,
+            o.SEED,
+            o.DEVICE,
+            *o.FOLDERS,
+            o.JSON,
+            *o.SHOWS_PROGRESS,
+            o.ALLOW_CODE,
+        ),
+        _database,
+        before=(("count", "resnet50_32x3x224x224 --meta"),),
+    ),
+    Subcommand(
         "verify coverage",
         "check that the operator tuples of models have all of the models' FLOPs and bytes",
         "'resnet*' --device cpu",
@@ -329,7 +348,7 @@ VERIFY = (
 )
 SUBCOMMANDS = (*READ, *MEASURE, *METERS, *FILES, *STEPS, *VERIFY)
 
-VERIFIES = "check operators, kernels, coverage and columns of opcost itself, for those who develop it"
+VERIFIES = "check operators, kernels, strangers, coverage and columns of opcost itself, for those who develop it"
 IN_VIEW = {
     "read what is known": READ,
     "measure a model": MEASURE,

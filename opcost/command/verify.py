@@ -57,6 +57,17 @@ def kernels(arguments: Namespace) -> int:
     return 0
 
 
+def strangers(arguments: Namespace) -> int:
+    """Insert operators into foreign models, and print what these take more beside rows in state; return 0."""
+    from opcost.reporting.count_tables import print_strangers
+    from opcost.stages.strangers import verify_strangers
+
+    request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    found = verify_strangers(request, arguments.host, arguments.number, arguments.seed, progress)
+    print_json(found) if arguments.json else print_strangers(found)
+    return 0
+
+
 def coverage(arguments: Namespace) -> int:
     """Write the page; return 1 if a model could not be checked or its tuples are incomplete, else 0."""
     path = arguments.output

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from opcost.columns import fields_of
+from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
 from opcost.operators.counts import FORMULA_REMEDY, Share, flop_missing_reason
 from opcost.reporting.tables import (
@@ -23,7 +24,7 @@ from opcost.reporting.tables import (
     steps_of_list,
 )
 from opcost.stages.filter import FilterReport
-from opcost.units import UNKNOWN, duration, gigaflop, megabytes, number_of, percent
+from opcost.units import UNKNOWN, duration, gigaflop, megabytes, millijoules, milliseconds, number_of, percent, ratio
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from opcost.stages.count import CensusRow, CountPlan, CountReport
     from opcost.stages.holdings import Holdings
     from opcost.stages.sample_operators import DrawnKind, SampleReport
+    from opcost.stages.strangers import Stranger
     from opcost.stages.verify import RebuildReport
 
 
@@ -100,6 +102,32 @@ def print_rebuilds(reports: Sequence[RebuildReport]) -> None:
     for report in reports:
         print_line(*(f"{report.name}: value-dependent: {line}" for line in report.value_dependent))
         print_line(*(f"{report.name}: failed: {line}" for line in report.failures))
+    print_origin()
+
+
+def print_strangers(found: Sequence[Stranger]) -> None:
+    def added(value: Estimate | None, unit: Callable[[float | None], str]) -> str:
+        return UNKNOWN if value is None else f"{unit(value.value)} ± {percent(value.standard_error / value.value)}"
+
+    table: Table[Stranger] = (
+        Column("operator", lambda one: one.operator, "left", wraps=40),
+        Column("host", lambda one: one.host, "left"),
+        Column("calls", lambda one: str(one.inserted), drop=1),
+        Column("time of host, per call", lambda one: added(one.growth.time_s, milliseconds)),
+        Column("in state over it", lambda one: ratio(one.time_ratio)),
+        Column("warm", lambda one: milliseconds(value_of(one.warm.time_s)), drop=2),
+        Column("energy of host, per call", lambda one: added(one.growth.energy_j, millijoules)),
+        Column("in state over it", lambda one: ratio(one.energy_ratio)),
+    )
+    print_table("Operators in foreign models", table, found)
+    for name, ratios in (("time", [one.time_ratio for one in found]), ("energy", [one.energy_ratio for one in found])):
+        errors = sorted(abs(one - 1) for one in ratios if one is not None)
+        if errors:
+            half, most = (percent(errors[min(int(share * len(errors)), len(errors) - 1)]) for share in (0.5, 0.9))
+            print_line(
+                f"{name}: {len(errors)} in state, half of them within {half} and 90 % within {most} of their growth"
+            )
+    print_line(*(f"{one.operator} in {one.host}: {one.reason}" for one in found if one.reason))
     print_origin()
 
 
