@@ -38,13 +38,13 @@ class Eviction:
         cache_bytes = device_memory(device).cache_bytes if is_gpu(device) else CPU_CACHE_BYTES
         self._read = torch.zeros(int(EVICTING_RATIO * cache_bytes) // 8, device=device)
         self._written = torch.empty_like(self._read)
-        self._kernels = _kernels(device)
+        self.kernels = _kernels(device)
 
     def data(self) -> None:
         torch.add(self._read, 1, out=self._written)
 
     def code(self) -> None:
-        for kernel in self._kernels:
+        for kernel in self.kernels:
             kernel()
 
 

@@ -1,0 +1,109 @@
+"""Draw the models on which sums in state are judged, by a seed -> docs/data/states/measurements
+
+Example: PYTHONPATH=. python benchmarks/hold_out.py
+
+From the lists of torchvision and timm, and from the architectures of texts in architectures.yml with the configuration
+that transformers gives them, without the models on which the method was developed. Two more are of a file. The list was
+committed before anything of it was measured.
+"""
+
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+import torchvision
+import transformers
+import yaml
+
+SEED = 24
+FOLDER = Path(__file__).parents[1] / "docs/data/states/measurements"
+ARCHITECTURES = Path(__file__).with_name("architectures.yml")
+DEVELOPED_ON = (
+    "convformer",
+    "efficientnetv2_m",
+    "efficientnet_v2_m",
+    "maxvit",
+    "coatnet",
+    "mvit",
+    "qwen2",
+    "bert",
+    "mamba",
+)
+MOST_WEIGHTS, LONGEST_SIDE = 300e6, 288
+IMAGES = (
+    *({"batch": 32}, {"batch": 8, "precision": "bf16"}, {"batch": 1}, {"batch": 32, "precision": "bf16"}),
+    *({"batch": 16, "precision": "bf16", "memory_format": "channels_last"}, {"batch": 8}),
+    *({"batch": 1, "precision": "bf16"}, {"batch": 32, "memory_format": "channels_last"}, {"batch": 4}),
+    {"batch": 32, "precision": "bf16", "memory_format": "channels_last"},
+)
+"""The conditions of images, in turn for torchvision and timm."""
+
+TEXTS = (
+    *({"batch": 8, "length": 256, "precision": "bf16"}, {"batch": 1, "length": 128}),
+    *({"batch": 16, "length": 512, "precision": "bf16"}, {"batch": 4, "length": 256}),
+)
+
+
+def is_new(name: str) -> bool:
+    return not any(part in name.casefold() for part in DEVELOPED_ON)
+
+
+def weights(model: torch.nn.Module) -> int:
+    return sum(one.numel() for one in model.parameters())
+
+
+def of_torchvision(chance: random.Random) -> list[tuple[str, int]]:
+    names = [name for name in torchvision.models.list_models(torchvision.models) if is_new(name)]
+    return [(name, 224) for name in chance.sample(names, 5)]
+
+
+def of_timm(chance: random.Random) -> list[tuple[str, int]]:
+    found = []
+    for name in chance.sample(sorted(filter(is_new, timm.list_models())), 40):
+        with torch.device("meta"):
+            model = timm.create_model(name)
+        side = model.default_cfg["input_size"][-1]
+        if side <= LONGEST_SIDE and weights(model) <= MOST_WEIGHTS and len(found) < 5:
+            found.append((f"timm:{name}", side))
+    return found
+
+
+def of_transformers(chance: random.Random) -> list[str]:
+    listed = yaml.safe_load(ARCHITECTURES.read_text())
+    texts = {one["model_name"] for one in listed.values() if len(one.get("input_size", ())) == 2}
+    found = []
+    for name in chance.sample(sorted(filter(is_new, texts)), 25):
+        kind = getattr(transformers, name.rpartition(":")[2], None)
+        if kind is None or len(found) == 4:
+            continue
+        # Some configurations lack a size.
+        with torch.device("meta"), suppress(TypeError, ValueError):
+            if weights(kind(kind.config_class())) <= MOST_WEIGHTS:
+                found.append(name)
+    return found
+
+
+def main() -> None:
+    chance = random.Random(SEED)
+    images, texts = [*of_torchvision(chance), *of_timm(chance)], of_transformers(chance)
+    summaries: list[dict[str, Any]] = []
+    for (name, side), conditions in zip(images, IMAGES, strict=True):
+        batch, others = conditions["batch"], {key: value for key, value in conditions.items() if key != "batch"}
+        summaries.append({"model_name": name, "input_size": [batch, 3, side, side], **others})
+    for name, conditions in zip(texts, TEXTS, strict=True):
+        size = [conditions["batch"], conditions["length"]]
+        others = {key: value for key, value in conditions.items() if key == "precision"}
+        summaries.append({"model_name": name, "input_size": size, **others})
+    summaries += [{"model_name": f"../../models.py:{name}", "precision": "bf16"} for name in ("waves", "mixer")]
+    for summary in summaries:
+        short = summary["model_name"].rpartition(":")[2]
+        folder = FOLDER / "_".join([short, *([summary["precision"]] if "precision" in summary else [])]).lower()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "summary.yml").write_text(yaml.safe_dump(summary, sort_keys=False, default_flow_style=None))
+        print(folder.name, summary)
+
+
+main()
