@@ -1,4 +1,4 @@
-"""What a card's caches keep: how far back data and code are still near, and how precisely a call is timed in a state
+"""The caches of a card: how far back data and code are near, and how precisely a call is timed in a state
 
 Example: PYTHONPATH=. python benchmarks/call_states.py --data --code --precision
 

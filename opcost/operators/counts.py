@@ -467,7 +467,7 @@ class CaseColumns(Columns):
     training_mode: Annotated[str | None, TRAINING_MODE]
     input_data: Annotated[str, INPUT_VALUES]
     phase: Annotated[Phase, PHASE]
-    state: Annotated[str, STATE] = ""
+    state: Annotated[str | None, STATE] = None
 
 
 def case_columns(case: Case) -> dict[str, Any]:
@@ -480,7 +480,7 @@ def case_columns(case: Case) -> dict[str, Any]:
         "training_mode": operator.mode,
         "input_data": str(case.input_data),
         "phase": case.phase,
-        "state": case.state,
+        "state": case.state or None,
     }
 
 

@@ -111,7 +111,9 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
 
 def reuse_of(count: OperatorCount, case: Case) -> tuple[tuple[str, int], ...]:
     """Return the texts of the reuse distances of a case's calls, each with its number of calls; none if unknown."""
-    data = count.data_of_calls or (case.input_data,) * len(count.reuse)
+    if not count.reuse:
+        return ()
+    data = count.data_of_calls or (case.input_data,) * count.occurrences
     texts = Counter(one.text for one, of_call in zip(count.reuse, data, strict=True) if of_call == case.input_data)
     return tuple(sorted(texts.items()))
 

@@ -15,7 +15,7 @@ from operator import itemgetter
 from opcost.operators.tuples import Count, OperatorTuple, distinct_specs
 
 FAR_BYTES = 10**9
-"""Distances from here on are not told apart: no cache is larger."""
+"""Longer distances are all alike: no cache is larger."""
 
 SMALLEST_BYTES = 10**5
 """Distances are multiples of it."""
@@ -81,7 +81,7 @@ class NearLimits:
 
 @dataclass(frozen=True)
 class CallState:
-    """What a call does not find in a card's caches: each distinct tensor of its arguments, its weights, its code."""
+    """The things that a call finds far: each distinct tensor of its arguments, its weights, its code."""
 
     far_inputs: tuple[bool, ...]
     far_weights: bool

@@ -1,4 +1,4 @@
-"""What calls cost in the state of their model: measured times, and the energy that follows from the warm row.
+"""Costs of calls in the state of their model: measured times, and the energy that follows from the warm row.
 
 A loop after evictions gives the time of a call, but not its energy: of short calls that is lost in the evictions'. The
 energy in state is that of the warm row, the power of a waiting device for the time that the state adds, and the energy

@@ -378,7 +378,7 @@ def test_an_unknown_choice_is_reported_in_one_line_with_the_one_that_was_meant(
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         pipeline_parser(CACHE).parse_args(["--cache", choice])
-    problem = f"argument --cache: invalid choice: '{choice}'{question} (choose from warm, cold); see "
+    problem = f"argument --cache: invalid choice: '{choice}'{question} (choose from warm, state, cold); see "
     assert capsys.readouterr().err.startswith(f"error: {problem}")
 
 

@@ -52,7 +52,7 @@ def measure(campaign: SimulatedCampaign, setting: Setting = IN_STATE) -> None:
 def test_a_tuple_is_measured_warm_and_in_each_state_of_its_calls(campaign: SimulatedCampaign) -> None:
     measure(campaign)
     rows = campaign.database.operator_measurements.rows()
-    assert [(row.state, row.conditions.cache) for row in rows] == [("", "warm"), (NEAR, STATE), (ONE_FAR, STATE)]
+    assert [(row.state, row.conditions.cache) for row in rows] == [(None, "warm"), (NEAR, STATE), (ONE_FAR, STATE)]
     times_s = [row.measurement.time_s for row in rows]
     assert times_s == pytest.approx([WARM_TIME_S, 22e-6, 30e-6], rel=0.02)
     assert [row.measurement.energy_j is None for row in rows] == [False, True, True]
