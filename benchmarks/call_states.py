@@ -18,7 +18,6 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from opcost.errors import CannotMeasureError
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.procedure import measure_beside
-from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.workload import Call, Calls
 from opcost.meters.host import SystemClock
 from opcost.meters.opening import no_meters
@@ -29,7 +28,7 @@ from opcost.torch_backend.workload import EagerWorkload, additions, beside
 
 DEVICE = "cuda"
 MB = 10**6
-PROTOCOL = MeasurementProtocol(0.0, 1.0, relative_error=0.003)
+PRECISION = 0.003
 
 
 def bf16(*shape: int) -> torch.Tensor:
@@ -54,11 +53,11 @@ def operators() -> Iterator[tuple[str, Layer]]:
     yield "SiLU 1056@30", Layer(F.silu, (images(32, 1056, 30, 30),), {})
 
 
-def timed(cycle: Call, overhead: Call, protocol: MeasurementProtocol = PROTOCOL) -> tuple[float, float, float]:
+def timed(cycle: Call, overhead: Call, relative_error: float = PRECISION) -> tuple[float, float, float]:
     """Return the time of a call in us, its standard error, and the time that it took to measure in s."""
     instruments = Instruments(no_meters(DEVICE).meter(""), SystemClock())
     begin_s = time.monotonic()
-    found = measure_beside(beside(EagerWorkload(Calls(cycle, overhead=overhead), DEVICE)), instruments, protocol)
+    found = measure_beside(beside(EagerWorkload(Calls(cycle, overhead=overhead), DEVICE)), instruments, relative_error)
     return 1e6 * found.time_s, 1e6 * found.time_standard_error_s, time.monotonic() - begin_s
 
 
@@ -108,9 +107,8 @@ def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
             calls, row = calls_in_state(layer, state, evict), list[object]()
             assert calls.overhead is not None
             for precise in seconds:
-                protocol = MeasurementProtocol(0.0, 1.0, relative_error=precise)
                 try:
-                    found_us, error_us, taken_s = timed(calls.cycle, calls.overhead, protocol)
+                    found_us, error_us, taken_s = timed(calls.cycle, calls.overhead, precise)
                     row.append(f"{found_us:.2f} ± {error_us:.2f} in {taken_s:.2f} s")
                 except CannotMeasureError as error:
                     row.append(str(error))

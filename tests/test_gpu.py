@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,18 +20,20 @@ from opcost import EnergyMeter
 from opcost.__main__ import main
 from opcost.columns import values_of
 from opcost.errors import CannotMeasureError, UserError
-from opcost.measuring.conditions import ADDED_FIELDS, COLD, WARM, Conditions
+from opcost.measuring.conditions import ADDED_FIELDS, COLD, STATE, WARM, Conditions
 from opcost.measuring.flags import Flag
-from opcost.measuring.instruments import ProcessWatch
-from opcost.measuring.procedure import measure
+from opcost.measuring.instruments import Instruments, ProcessWatch
+from opcost.measuring.procedure import measure, measure_beside
 from opcost.measuring.protocol import GPU_WARM_UP_S, MeasurementProtocol, protocol_for
 from opcost.measuring.record import Measurement, does_other_work, may_be_throttled
 from opcost.measuring.setting import USUAL, Setting
 from opcost.measuring.workload import Call, Calls, Workload
 from opcost.meters.gpu_meters import TickFinder
 from opcost.meters.gpus import gpu_facts
+from opcost.meters.host import SystemClock
 from opcost.meters.nvidia_smi import AVERAGE, INSTANT
 from opcost.meters.nvml import COUNTER, SAMPLES, Nvidia
+from opcost.meters.opening import no_meters
 from opcost.operators.cache_chains import BLOCKS, ELEMENTWISE, KINDS, SHORTER_STREAMS, chains_of
 from opcost.operators.counts import Case, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -48,13 +51,14 @@ from opcost.stages.verify import compare_kernels
 from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
+from opcost.torch_backend.call_states import eviction
 from opcost.torch_backend.capture import capture, run_first, steady
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
 from opcost.torch_backend.operators import module_tuple
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state
-from opcost.torch_backend.workload import BackgroundLoad, EagerWorkload, as_graph, operator_workload
+from opcost.torch_backend.workload import BackgroundLoad, EagerWorkload, as_graph, beside, operator_workload
 from opcost.units import short_uuid
 from tests.small_model import SmallModel
 
@@ -276,6 +280,33 @@ def test_a_graph_of_short_kernels_does_without_launches() -> None:
     graph = as_graph(eager)
     assert graph.iterations_per_round > 300
     assert device_time_s(graph, 100) < 0.7 * device_time_s(eager, 20_000)
+
+
+def test_a_call_takes_beside_an_eviction_what_it_takes_alone() -> None:
+    evict, call = eviction(GPU), partial(torch.cuda._sleep, 50_000)
+
+    def both() -> None:
+        evict.data()
+        call()
+
+    pair = beside(EagerWorkload(Calls(both, overhead=evict.data), GPU))
+    instruments = Instruments(no_meters(GPU).meter(""), SystemClock())
+    found = measure_beside(pair, instruments, relative_error=0.01)
+    alone = measure(as_graph(EagerWorkload(Calls(call), GPU)), instruments, HALF_A_SECOND)
+    assert found.time_s == pytest.approx(alone.time_s, rel=0.03)
+
+
+def test_far_data_take_longer_than_near_ones_and_both_states_have_a_time(apparatus: Apparatus) -> None:
+    images = TensorSpec((32, 320, 30, 30), "float16")
+    mean = OperatorTuple("torch.mean", (), (images, (2, 3)), mode=None)
+    protocol = MeasurementProtocol(0.1, 1.0, relative_error=0.01)
+
+    def time_s(state: str) -> float:
+        ((_, measured),) = apparatus.measure(Case(mean, state=state), Setting(cache=STATE), protocol, "in_state")
+        assert measured.energy_j is None
+        return measured.time_s
+
+    assert time_s("inputs far") > 1.1 * time_s("inputs near")
 
 
 def test_what_waits_for_the_gpu_runs_as_it_is_and_says_why() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from opcost.columns import grouped
 from opcost.comparing.corrections import Piece, is_corrected
 from opcost.estimates import estimate_fields, total_if_known
-from opcost.measuring.conditions import WARM, Circumstances, Conditions, differing_fields, precision_dtype
+from opcost.measuring.conditions import STATE, WARM, Circumstances, Conditions, differing_fields, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
 from opcost.measuring.record import (
     ComparisonRow,
@@ -139,6 +139,13 @@ class RemarkKind(str, Enum):
         "other-cache",
         "operators were measured in the cache mode {cache}",
         "sums are 7 % to 13 % larger on cold caches",
+    )
+    NOT_IN_STATE = (
+        "not-in-state",
+        "a part of the summed time is of warm rows, because no row has the state of its calls",
+        "such a sum is up to 13 % too short",
+        "{time_ratio}",
+        ("time_ratio", SHARE_RATIO),
     )
     LEAF_MODULES = ("leaf-modules", "the sum is of leaf modules only", "such a sum misses up to half of a model's time")
     WHOLE_NOT_NORMALISED = (
@@ -399,7 +406,10 @@ def _other_rows(found: ModelResult) -> Iterator[Remark]:
         yield Remark(RemarkKind.SHAPES_ONLY)
     elif time_ratio := found.cost.time_ratio([part for part in found.cost.parts if part.is_on_other_values]):
         yield Remark(RemarkKind.OTHER_VALUES, {"time_ratio": time_ratio})
-    if found.runs.cache != WARM:
+    if found.runs.cache == STATE:
+        if warm_ratio := found.cost.warm_ratio:
+            yield Remark(RemarkKind.NOT_IN_STATE, {"time_ratio": warm_ratio})
+    elif found.runs.cache != WARM:
         yield Remark(RemarkKind.OTHER_CACHE, {"cache": found.runs.cache})
 
 

@@ -96,6 +96,13 @@ class Loop:
     def until(self, epoch_s: float) -> Loop | None:
         return self._chunks(0, sum(moment.epoch_s <= epoch_s for moment in self.moments[1:]))
 
+    def joined(self, chunks: int) -> Loop:
+        """The loop in a smaller number of chunks."""
+        edges = np.linspace(0, len(self.chunk_durations_s), chunks + 1).astype(int)[:-1]
+        durations_s = map(float, np.add.reduceat(self.chunk_durations_s, edges))
+        iterations = map(int, np.add.reduceat(self.chunk_iterations, edges))
+        return replace(self, chunk_durations_s=tuple(durations_s), chunk_iterations=tuple(iterations), moments=())
+
     def _chunks(self, first: int, end: int) -> Loop | None:
         if end - first < MINIMUM_PRECISE_CHUNKS:
             return None

@@ -19,7 +19,7 @@ from opcost.measuring.evaluation import evaluate, with_repeatability
 from opcost.measuring.flags import OF_AN_OVERHEAD, Flag, flags_of, joined_notes
 from opcost.measuring.instruments import Instruments, lasting
 from opcost.measuring.loop import is_precise, run_loop, run_pairs
-from opcost.measuring.protocol import DUTY_CYCLES, LONGEST_LOOP_S, RETRIES, MeasurementProtocol
+from opcost.measuring.protocol import DUTY_CYCLES, LONGEST_LOOP_S, MINIMUM_CHUNKS, RETRIES, MeasurementProtocol
 from opcost.measuring.record import Measurement, is_at_power_limit, is_flagged, may_be_throttled
 from opcost.measuring.workload import Workload
 from opcost.power.trace import no_trace, power_and_check
@@ -162,26 +162,26 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
 
 
 ONLY_TIMED = "beside its overhead only its time is measured"
-PAIRS_RELATIVE_ERROR = 0.01
-"""The precision of a time beside its overhead if the protocol asks for none."""
 
 
-def measure_beside(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
+def measure_beside(workload: Workload, instruments: Instruments, relative_error: float) -> Measurement:
     """Measure the time that a workload takes beyond its overhead, which it runs in turn with itself; no energy.
 
-    Raises CannotMeasureError: it takes no longer than its overhead.
+    Raises CannotMeasureError: it takes no longer than its overhead, as far as noise shows.
     """
     for observer in instruments.observers:
         observer.before_start()
     try:
-        loop = run_pairs(workload, instruments, protocol.relative_error or PAIRS_RELATIVE_ERROR)
+        loop = run_pairs(workload, instruments, relative_error)
     finally:
         findings = [observer.after_finish() for observer in instruments.observers]
     workload.finish()
-    if loop.time_s.value <= 0:
+    # Single differences of a short call may be lost in noise.
+    joined = loop.joined(MINIMUM_CHUNKS)
+    if min(joined.chunk_durations_s) <= 0:
         raise CannotMeasureError(f"it takes no longer than its overhead alone ({loop.time_s.value:.3g} s)")
-    found = evaluate(loop, no_trace(ONLY_TIMED), instruments.device)
-    is_imprecise = not is_within(loop.time_s, len(loop.chunk_durations_s), protocol.relative_error or math.inf)
+    found = evaluate(joined, no_trace(ONLY_TIMED), instruments.device).with_figures(loop.time_s, None, None)
+    is_imprecise = not is_within(loop.time_s, len(loop.chunk_durations_s), relative_error)
     flags = (
         *workload.flags,
         *([Flag.IMPRECISE] if is_imprecise else []),

@@ -72,6 +72,16 @@ def protocol_for(
     return MeasurementProtocol(SHORT_WARM_UP_S if is_gpu else CPU_WARM_UP_S, FULL_LOOP_S, relative_error, order_seed)
 
 
+STATE_RELATIVE_ERROR = 0.01
+"""The precision of a time in state if none is asked for: it takes a third of a second at most."""
+
+
+def protocol_in_state(protocol: MeasurementProtocol) -> MeasurementProtocol:
+    """Return the protocol of calls in their state, which are timed beside their evictions to a precision."""
+    relative_error = protocol.relative_error or STATE_RELATIVE_ERROR
+    return protocol_for(True, relative_error=relative_error, order_seed=protocol.order_seed)
+
+
 USUAL_OPTIONS = ("--relative-error", "0.01")
 """The options of a command that measures without need of a certain protocol: most loops end within 1 s."""
 

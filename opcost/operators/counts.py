@@ -110,6 +110,10 @@ class CountedCall:
         ),
     ] = ()
     phase: Annotated[Phase, PHASE] = Phase.INFERENCE
+    weight_bytes: Annotated[
+        int | None,
+        Column("bytes of a module's own parameters and buffers; empty for functions, and if they are unknown", COUNT),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,10 @@ class ModelOperatorRow(CountedCall, CountedRun, CaseColumns):
             "how far back the calls' data and code were used, such as `0,37;250;3 12` for 12 calls: since each input, "
             "and since the weights, were used, the run used so many tenths of MB of distinct memory; since the same "
             "kernels ran, so many other kinds of calls; empty if unknown, and in the model's own row",
-            Values("distances and numbers", lambda found: all(map(is_reuse, (text for text, _ in found)))),
+            Values(
+                "distances and numbers",
+                lambda found: all(is_reuse(text) and 0 < number <= MAXIMUM_CALLS for text, number in found),
+            ),
         ),
     ] = ()
 
@@ -186,6 +189,9 @@ def _counts(rows: Iterable[ModelOperatorRow]) -> Iterator[OperatorCount]:
         statistics: list[tuple[InputStatistics, ...]] = []
         reuse: list[Reuse] = []
         for row in kinds:
+            numbers = sum(number for _, number in row.reuse)
+            if numbers not in (0, row.calls):
+                raise ValueError(f"{row.operator!r}: its reuse distances do not match its calls")
             reuse += [parse_reuse(text) for text, number in row.reuse for _ in range(number)]
             one = parse_input_data(row.input_data)
             data += [one] * row.calls

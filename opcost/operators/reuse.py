@@ -121,7 +121,7 @@ class Use:
     """The memory that one call uses, each block by an identifier with the bytes that are used of it.
 
     ``inputs`` are those of its arguments, ``weights`` those of its module, ``written`` those of its results. ``freed``
-    blocks were released since the call before. ``code`` is equal for calls of the same kernels.
+    blocks were released since the call before. ``code`` is equal for calls of the same kernels, None for those of none.
     """
 
     inputs: tuple[tuple[int, int], ...]
@@ -129,6 +129,14 @@ class Use:
     written: tuple[tuple[int, int], ...]
     freed: tuple[int, ...]
     code: Hashable
+
+    def of(self, memory_bytes: int, code: Hashable) -> Use:
+        """Return the use of a call that moves so many bytes, perhaps those of a few rows of a table."""
+        inputs, weights, written = (
+            tuple((block, min(size, memory_bytes)) for block, size in blocks)
+            for blocks in (self.inputs, self.weights, self.written)
+        )
+        return Use(inputs, weights, written, self.freed, code)
 
 
 def reuses(uses: Sequence[Use]) -> list[Reuse]:
@@ -152,7 +160,8 @@ def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order) -> Iterator[Re
         inputs = tuple(memory.distance_bytes(block) for block, _ in use.inputs)
         weights = [memory.distance_bytes(block) for block, _ in use.weights]
         yield Reuse(inputs, max(weights, default=None), codes.distance(use.code, FAR_CODE))
-        codes.use(use.code, 1)
+        if use.code is not None:
+            codes.use(use.code, 1)
         for block, size in (*use.inputs, *use.weights, *use.written):
             memory.use_block(block, size)
 

@@ -151,13 +151,15 @@ class TensorSpec:
     @property
     def floating_bytes(self) -> int:
         """The bytes of all values, 0 if the dtype is not floating-point."""
-        return self.memory_bytes if FLOATING_BITS.match(self.dtype) else 0
+        bits = FLOATING_BITS.match(self.dtype)
+        return 0 if bits is None else self.elements * int(bits[1]) // 8
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes of all values; one for each of a dtype that does not name its bits, such as ``bool``."""
-        bits = BITS.search(self.dtype)
-        return self.elements * (int(bits[0]) if bits else 8) // 8
+        """The bytes of all values in memory, expanded ones once; one for each of ``bool``, which names no bits."""
+        bits, strides = BITS.search(self.dtype), self.strides or (1,) * len(self.shape)
+        distinct = math.prod(size for size, stride in zip(self.shape, strides, strict=True) if stride or not size)
+        return distinct * (int(bits[0]) if bits else 8) // 8
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,9 @@ from opcost.prediction.rates import MINIMUM_KNOWN, Rates, rates_of
 OPERATOR_BUILDING_S = 0.21
 """Time to build and capture an operator, and for the last rows of the log: the mean over operators of 0.1 to 100 MB."""
 
+IN_STATE_S = OPERATOR_BUILDING_S + 0.3
+"""Time to measure a call in its state: an expectation, before any was measured on a card."""
+
 MODEL_BUILDING_S = 0.63
 SECONDS_PER_PARAMETER = 8.4e-9
 """Time to build and capture a model: a least-squares fit. Truncated normal weights take eight times as long."""
@@ -117,8 +120,8 @@ class ExpectedTimes:
         self._default = default_rates(conditions.device_type, conditions.cpu_threads)
         self._sizes = sizes
         self._are_models = are_models
-        # A disturbed measurement can be off by any factor.
-        rows = _similar([row for row in rows if not is_flagged(row.measurement)], conditions)
+        # A disturbed measurement can be off by any factor, and rows in state have another kind of loop.
+        rows = _similar([row for row in rows if not (is_flagged(row.measurement) or row.state)], conditions)
         self._rates = self._fitted(rows) or self._fitted(_similar(operator_rows, conditions))
         self._times_s: dict[str, list[float]] = {}
         for row in rows:
@@ -136,6 +139,8 @@ class ExpectedTimes:
 
     def item_s(self, case: Case, conditions: Conditions, protocol: MeasurementProtocol) -> float:
         """Return the expected time of a measurement with its retries in s."""
+        if case.state:
+            return IN_STATE_S
         key, execution = measurement_key(case, conditions), conditions.execution
         size = self._sizes.get(case.operator.key, UNKNOWN_SIZE)
         known_s = self._times_s.get(key) or self._times_s.get(f"{tuple_key(key)} {execution}")

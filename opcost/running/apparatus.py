@@ -30,7 +30,7 @@ from opcost.measuring.conditions import (
 from opcost.measuring.instruments import NOTHING, Finding, Instruments, Observer, ProcessWatch, WaitingPower
 from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
 from opcost.measuring.procedure import measure, measure_beside, median_of_builds, settled, undisturbed
-from opcost.measuring.protocol import MeasurementProtocol, iterations_after
+from opcost.measuring.protocol import STATE_RELATIVE_ERROR, MeasurementProtocol, iterations_after
 from opcost.measuring.record import MeasuredCases, Measurement, leaves_clocks_low
 from opcost.measuring.setting import Setting
 from opcost.measuring.sweep_record import HostPower, KernelUse, MemoryUse, Repetition
@@ -218,7 +218,8 @@ class Apparatus:
                 self.rest.end()
                 measure_build = partial(self.measure_build, workload, setting, names)
                 if case.state:
-                    measurement = measure_beside(workload, self.instruments(log_name, setting.meter), protocol)
+                    instruments = self.instruments(log_name, setting.meter)
+                    measurement = measure_beside(workload, instruments, protocol.relative_error or STATE_RELATIVE_ERROR)
                 else:
                     # A model that reaches the power limit does so in use, too.
                     is_model = case.operator.is_model

@@ -42,6 +42,7 @@ from opcost.running.request import Request
 from opcost.running.shipped_counts import counts_in, identity_of, with_newer_pickles
 from opcost.storage.data_files import DataFolder
 from opcost.storage.database import Database
+from opcost.summing.in_state import limits_of
 from opcost.summing.summation import Measurements
 from opcost.units import some_of
 
@@ -150,7 +151,9 @@ def _holdings(
         # A model without any row under these very conditions is not begun.
         if not measurements.has_any(counts, conditions):
             continue
-        missing = (case for case in cases_of(counts.counts, CAPTURED) if measurements.find(case, conditions) is None)
+        cases = cases_of(counts.counts, CAPTURED, limits := limits_of(conditions))
+        wanted = (case for case in cases if case.state or limits is None)
+        missing = (case for case in wanted if measurements.find(case, conditions) is None)
         of_model = {case: expected_s(case) for case in missing}
         if of_model:
             tuples = {case.operator for case in of_model}

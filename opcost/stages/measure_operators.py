@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from opcost.comparing.corrections import cases_from_memory, excesses_from_memory
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import COLD, STATE, WARM
-from opcost.measuring.protocol import FULL_LOOP_S, ProtocolFor
+from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor, protocol_in_state
 from opcost.measuring.setting import Setting
 from opcost.operators.counts import (
     CAPTURED,
@@ -42,6 +42,7 @@ from opcost.stages.cache_chains import Before, chain_settings, chain_times, meas
 from opcost.storage.configs import ModelConfig, model_tuple, set_done
 from opcost.summing.in_state import limits_of
 from opcost.summing.summation import Measurements
+from opcost.units import some_of
 
 KNOWN_FROM = 20
 """Measurements whose mean time is the expected one of others on the same card: the mean of 20 is known to about a
@@ -117,8 +118,9 @@ def measure_operators(
     by_name = {config.name: (config, kept) for config, kept in models}
     # A grid has no sum to be corrected.
     of_models = [(work, kept) for work, (config, kept) in zip(works, models, strict=True) if config.grid is None]
-    precisions = [config.precision for config, _ in models if config.grid is None]
-    for_chains = () if needs_states else chain_settings(request.setting, precisions)
+    for_chains = (
+        () if needs_states else chain_settings(request.setting, (one.setting.precision for one, _ in of_models))
+    )
     missing_after = _missing_states if needs_states else _missing_pairs
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as opened:
@@ -129,10 +131,11 @@ def measure_operators(
         campaigns = campaigns_of(executor, demand)
         pairs = missing_after(executor, demand, of_models, input_data)
         if request.dry_run:
+            states = pairs if needs_states else {}
             plans = (
                 _plan(campaign, pairs.get(kind), for_chains, request, by_name) for kind, campaign in campaigns.items()
             )
-            return _ordered(report for plan in plans for report in plan)
+            return _ordered(_with_states(report, states) for plan in plans for report in plan)
 
         def completed(outcome: Outcome) -> OperatorsReport:
             """Set ``done`` once nothing is missing by the full protocol on a GPU, on captured values."""
@@ -153,15 +156,18 @@ def measure_operators(
         corrections_begin_s = time.monotonic()
         # Planned again, since the rows with weights in the cache are known now.
         pairs = missing_after(executor, demand, of_models, input_data) if waiting else {}
+        states = pairs if needs_states else {}
         pairs = {kind: campaign for kind, campaign in pairs.items() if campaign.plan.items}
         if pairs:
             # What fails is in ``failures.csv``, and the kind of chain corrects it.
             deque(outcomes(executor, pairs, progress), maxlen=0)
-        reports += map(completed, waiting)
-        before = {kind: _before(campaign) for kind, campaign in campaigns.items()}
+        reports = [_with_states(report, states) for report in (*reports, *map(completed, waiting))]
         for setting in for_chains:
+            before = {kind: _before(campaign) for kind, campaign in campaigns.items()}
             measure_missing_chains(executor, database, progress, setting, before)
-        corrections_s = time.monotonic() - corrections_begin_s
+        # States are in the times of their models.
+        corrections_begin_s += sum(outcome.taken_s for campaign in states.values() for outcome in campaign.outcomes)
+        corrections_s = max(time.monotonic() - corrections_begin_s, 0.0)
     parts_s = _besides_parts_s(time.monotonic() - begin_s, campaigns, corrections_s)
     return _timed(_ordered(reports), parts_s)
 
@@ -280,6 +286,10 @@ def _missing_states(
 ) -> dict[str, Campaign]:
     """Plan the calls of models in their states, by the limits of each kind of device that captures graphs."""
     found = {}
+    old = [work.name for work, counts in models if not any(count.reuse for count in counts.counts)]
+    if old:
+        text = "%s: counted without reuse distances, so that calls have no state; to count again, run %s"
+        logging.getLogger(__name__).warning(text, some_of(old), command("count", *old))
     for kind, bench in executor.kinds.items():
         works = []
         for work, counts in models:
@@ -290,8 +300,34 @@ def _missing_states(
                 cases = as_counted((case for case in calls if case.state), counts)
                 works.append(replace(work, setting=setting, cases=cases))
         if any(work.cases for work in works):
-            found[kind] = Campaign(executor, kind, replace(demand, works=works, of_pairs=True))
+
+            def protocol(is_gpu: bool) -> MeasurementProtocol:
+                return protocol_in_state(demand.protocol_for(is_gpu))
+
+            found[kind] = Campaign(executor, kind, replace(demand, works=works, protocol_for=protocol, of_pairs=True))
     return found
+
+
+def _with_states(report: OperatorsReport, campaigns: Mapping[str, Campaign]) -> OperatorsReport:
+    """Return a report with the states of its model's calls."""
+    of_product = (one for one in campaigns.values() if one.product == report.device_product)
+    own = (outcome for one in of_product for outcome in one.outcomes if outcome.work.name == report.name)
+    for outcome in own:
+        failures = [outcome.campaign.failed[key] for key in outcome.work.keys if key in outcome.campaign.failed]
+        report = replace(
+            report,
+            wanted=report.wanted + len(outcome.work.keys),
+            found=report.found + outcome.found,
+            measured=report.measured + outcome.measured,
+            failed=report.failed + len(failures),
+            remaining=report.remaining + outcome.remaining,
+            expected_s=report.expected_s + outcome.expected_s,
+            taken_s=report.taken_s + outcome.taken_s,
+            done=report.done and not outcome.remaining,
+            reasons=tuple(dict.fromkeys([*report.reasons, *failures])),
+            planned=Counter(report.planned) + Counter(outcome.work.reasons),
+        )
+    return report
 
 
 def _missing_pairs(

@@ -31,7 +31,7 @@ from opcost.running.request import RunRequest, counted
 from opcost.sources.models import resolve
 from opcost.storage.configs import model_tuple
 from opcost.storage.model_counts import COUNTS
-from opcost.summing.in_state import with_energy
+from opcost.summing.in_state import in_state
 from opcost.torch_backend.cost_counter import is_free
 from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.ready_model import ReadyModel
@@ -173,7 +173,7 @@ def _rows(apparatus: Apparatus, case: Case, setting: Setting) -> tuple[Cost, Cos
         row, *_ = measured_rows(apparatus, far, replace(setting, cache=STATE), protocol)
     except CannotMeasureError as error:
         return Cost(), Cost(), str(error)
-    return _cost(warm.measurement), _cost(with_energy(row, warm, far).measurement), ""
+    return _cost(warm.measurement), _cost(in_state(row, warm, far)[0].measurement), ""
 
 
 def _cost(measured: Measurement) -> Cost:
@@ -201,7 +201,7 @@ def _growth(apparatus: Apparatus, case: Case, ready: ReadyModel, setting: Settin
         if background is not None:
             background.pause()
         pair = beside(EagerWorkload(Calls(with_strangers, overhead=ready.run), apparatus.device))
-        timed = measure_beside(pair, apparatus.instruments("stranger"), MeasurementProtocol(0.0, 1.0, TIME_PRECISION))
+        timed = measure_beside(pair, apparatus.instruments("stranger"), TIME_PRECISION)
         time_s = timed.time.times(1 / inserted)
         energy_j = (
             _energy_growth_j(apparatus, setting, with_strangers, ready) if time_s.value >= ENERGY_FROM_S else None

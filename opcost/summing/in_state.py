@@ -7,14 +7,15 @@ of the bytes that come from memory because of the state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from opcost.estimates import Estimate, sum_of_independent
+from opcost.estimates import Estimate
 from opcost.measuring.conditions import STATE, Conditions
 from opcost.measuring.flags import flags_of, joined_notes
-from opcost.measuring.record import Measurement, MeasurementRow
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import Case
 from opcost.operators.reuse import NearLimits, parse_state
 from opcost.operators.tuples import distinct_specs
@@ -22,28 +23,30 @@ from opcost.operators.tuples import distinct_specs
 
 @dataclass(frozen=True)
 class CardCaches:
-    """How a card's caches act on calls.
+    """The effect of a card's caches on calls.
 
-    Data are near up to a reuse distance of ``near.data_bytes``; a loop keeps ``kept_bytes`` in the cache, half of twice
-    as many, and nothing of more. ``waiting_w`` is the power of a device at full clocks that waits for data or code,
-    ``byte_j`` the energy of a byte from memory.
+    Data and code are ``near`` up to these reuse distances. A loop keeps calls of up to ``kept_bytes`` in the cache, and
+    nothing of twice as many. ``waiting_w`` is the power of a device at full clocks that waits for data or code,
+    ``byte_j`` the energy of a byte from memory; both are None if unknown.
     """
 
     near: NearLimits
     kept_bytes: float
-    waiting_w: Estimate
-    byte_j: Estimate
+    waiting_w: Estimate | None = None
+    byte_j: Estimate | None = None
 
 
 H200 = CardCaches(NearLimits(16 * 10**6, 8), 40e6, Estimate(150.0, 30.0), Estimate(95e-12, 20e-12))
 """By thirteen operators in a model and alone (``docs/log/states.md``)."""
 
+OTHERS = CardCaches(H200.near, H200.kept_bytes)
 CARDS: Mapping[str, CardCaches] = MappingProxyType({"NVIDIA H200": H200})
+
+UNKNOWN_ENERGY = f"the energy that a state adds is known for {', '.join(CARDS)} only"
 
 
 def caches_of(conditions: Conditions) -> CardCaches:
-    """Return the caches of a card; those of an H200 for unknown ones."""
-    return CARDS.get(conditions.device_product, H200)
+    return CARDS.get(conditions.device_product, OTHERS)
 
 
 def limits_of(conditions: Conditions) -> NearLimits | None:
@@ -51,49 +54,69 @@ def limits_of(conditions: Conditions) -> NearLimits | None:
     return caches_of(conditions).near if conditions.cache == STATE else None
 
 
-def with_energy(row: MeasurementRow, warm: MeasurementRow | None, case: Case) -> MeasurementRow:
-    """Return a row in state with the energy that follows from the warm row, if there is one."""
-    if warm is None or not case.state:
-        return row
-    measured, caches = row.measurement, caches_of(row.conditions)
-    added_s = measured.time.less(warm.measurement.time)
-    added_j = [caches.waiting_w.multiplied_by(added_s), caches.byte_j.times(bytes_from_memory(case, caches))]
+@dataclass(frozen=True)
+class Added:
+    """The time (s) and the bytes from memory that a state adds to a call, and the key of the warm row."""
 
-    def in_state(warm_j: Estimate | None) -> Estimate | None:
-        found = None if warm_j is None else sum_of_independent([warm_j, *added_j])
-        return found if found is not None and found.value > 0 else None
+    time_s: float
+    memory_bytes: float
+    warm_key: str
 
-    found = measured.with_figures(
-        measured.time, in_state(warm.measurement.energy), in_state(warm.measurement.energy_at_reference)
+
+def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[MeasurementRow, Added]:
+    """Return a row in state with the energy that follows from the warm row, and with what the state adds.
+
+    The errors of the energy are those of both rows, without those of the card's constants, which all calls share.
+    """
+    measured, base, caches = row.measurement, warm.measurement, caches_of(row.conditions)
+    added = Added(measured.time_s - base.time_s, bytes_from_memory(case, caches), warm.key)
+
+    def energy_j(warm_j: Estimate | None) -> Estimate | None:
+        if warm_j is None or caches.waiting_w is None or caches.byte_j is None:
+            return None
+        found_j = warm_j.value + caches.waiting_w.value * added.time_s + caches.byte_j.value * added.memory_bytes
+        time_error_j = caches.waiting_w.value * measured.time_standard_error_s
+        # No call takes less than nothing.
+        return Estimate(found_j, math.hypot(warm_j.standard_error, time_error_j)) if found_j > 0 else warm_j
+
+    found = measured.with_figures(measured.time, energy_j(base.energy), energy_j(base.energy_at_reference))
+    energy = found.energy
+    power_w = None if energy is None else energy.divided_by(found.time)
+    completed = replace(
+        found,
+        energy_missing_reason=None if energy is not None else base.energy_missing_reason or UNKNOWN_ENERGY,
+        power_w=None if power_w is None else power_w.value,
+        power_standard_error_w=None if power_w is None else power_w.standard_error,
+        power_readings=base.power_readings,
+        meter=base.meter,
+        temperature_c=base.temperature_c,
+        power_capped_ratio=base.power_capped_ratio,
+        flags=flags_of([*found.flags, *base.flags]),
+        notes=joined_notes(found.notes, base.notes),
     )
-    return replace(row, measurement=_with_power(found, warm.measurement))
+    return replace(row, measurement=completed), added
+
+
+def shared_error_j(calls: Iterable[tuple[int, Added]], conditions: Conditions) -> float:
+    """Return the error in J that the card's constants give the energy of some calls together."""
+    caches, calls = caches_of(conditions), list(calls)
+    if caches.waiting_w is None or caches.byte_j is None:
+        return 0.0
+    time_s = math.fsum(number * added.time_s for number, added in calls)
+    memory_bytes = math.fsum(number * added.memory_bytes for number, added in calls)
+    return math.hypot(caches.waiting_w.standard_error * time_s, caches.byte_j.standard_error * memory_bytes)
 
 
 def bytes_from_memory(case: Case, caches: CardCaches) -> float:
     """Return the bytes that a call in its state reads from memory, and in a warm loop from the cache."""
-    state, specs = parse_state(case.state), distinct_specs(case.operator.arguments)
-    inputs_bytes = sum(spec.memory_bytes for spec in specs)
+    state, specs, counted = parse_state(case.state), distinct_specs(case.operator.arguments), case.counted
     far_bytes = sum(spec.memory_bytes for spec, is_far in zip(specs, state.far_inputs, strict=True) if is_far)
-    moved_bytes = inputs_bytes if case.counted is None else case.counted.memory_bytes
-    if state.far_weights and case.counted is not None:
-        outputs_bytes = sum(spec.memory_bytes for spec in distinct_specs([case.counted.outputs]))
-        far_bytes += max(moved_bytes - inputs_bytes - outputs_bytes, 0)
-    kept_ratio = 2 - moved_bytes / caches.kept_bytes
+    if counted is None:
+        return far_bytes
+    if state.far_weights:
+        far_bytes += counted.weight_bytes or 0
+    # Of a table a call may read a few rows.
+    outputs_bytes = sum(spec.memory_bytes for spec in distinct_specs([counted.outputs]))
+    far_bytes = min(far_bytes, max(counted.memory_bytes - outputs_bytes, 0))
+    kept_ratio = 2 - counted.memory_bytes / caches.kept_bytes
     return far_bytes * min(max(kept_ratio, 0.0), 1.0)
-
-
-def _with_power(measured: Measurement, warm: Measurement) -> Measurement:
-    energy_j = measured.energy
-    power_w = None if energy_j is None else energy_j.divided_by(measured.time)
-    return replace(
-        measured,
-        energy_missing_reason=warm.energy_missing_reason if energy_j is None else None,
-        power_w=None if power_w is None else power_w.value,
-        power_standard_error_w=None if power_w is None else power_w.standard_error,
-        power_readings=warm.power_readings,
-        meter=warm.meter,
-        temperature_c=warm.temperature_c,
-        power_capped_ratio=warm.power_capped_ratio,
-        flags=flags_of([*measured.flags, *warm.flags]),
-        notes=joined_notes(measured.notes, warm.notes),
-    )

@@ -35,7 +35,7 @@ from opcost.operators.counts import (
 )
 from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
-from opcost.summing.in_state import limits_of, with_energy
+from opcost.summing.in_state import Added, in_state, limits_of, shared_error_j
 
 
 class EnergyBasis(Enum):
@@ -149,17 +149,20 @@ class Measurements:
         rows = self._under(case.operator, conditions).get(case.key)
         return None if rows is None else _preferred(rows, self._board)
 
-    def in_state(self, case: Case, conditions: Conditions, input_data: str) -> MeasurementRow | None:
-        """Return the row of a case in its state, with energy; the warm row if there is none.
+    def found(self, case: Case, conditions: Conditions, input_data: str) -> tuple[MeasurementRow | None, Added | None]:
+        """Return the row of a case, of other captured data if there is none of its own, and what a state adds in it.
 
-        ``conditions`` are those in state. A warm row may be of other captured data.
+        A row in state has its energy from the warm row, of its board if there is one. Without both the warm row is
+        returned.
         """
-        warm_case, under = replace(case, state=""), replace(conditions, cache=WARM)
-        warm = self.find(warm_case, under)
+        warm_case, under = (
+            (replace(case, state=""), replace(conditions, cache=WARM)) if case.state else (case, conditions)
+        )
+        row = self.find(case, conditions) if case.state else None
+        warm = (self if row is None else self.preferring(row.circumstances.device_uuid)).find(warm_case, under)
         if warm is None and input_data == CAPTURED:
             warm = self.nearest(warm_case, under)
-        row = self.find(case, conditions) if case.state else None
-        return warm if row is None else with_energy(row, warm, case)
+        return (warm, None) if row is None or warm is None else in_state(row, warm, case)
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         inputs, found = len(case.operator.floating_inputs), {}
@@ -235,13 +238,17 @@ WITHOUT_ENERGY = " operators have no energy: "
 
 @dataclass(frozen=True)
 class Part:
-    """The calls of one case in a sum on a basis, with the row that gives their cost, perhaps of other input data."""
+    """The calls of one case in a sum on a basis, with the row that gives their cost, perhaps of other input data.
+
+    A row in state has its energy from a warm row; ``added`` is then what the state adds.
+    """
 
     count: OperatorCount
     case: Case
     occurrences: int
     row: MeasurementRow
     basis: EnergyBasis
+    added: Added | None = None
 
     @property
     def time_s(self) -> float:
@@ -284,6 +291,11 @@ class ModelCost:
 
     def time_ratio(self, parts: Iterable[Part]) -> float:
         return 0.0 if self.time_s is None else math.fsum(part.time_s for part in parts) / self.time_s.value
+
+    @property
+    def warm_ratio(self) -> float:
+        """The share of the summed time of calls that compute and have no row in their state."""
+        return self.time_ratio(part for part in self.parts if part.count.computes and part.added is None)
 
     def board_ratio(self, board: str | None) -> float:
         others = (part for part in self.parts if part.row.circumstances.device_uuid != board)
@@ -339,13 +351,13 @@ def sum_beside(
     """
     board = None if whole is None else whole.circumstances.device_uuid
     found = _rows_of(counts, measurements.preferring(board), conditions, input_data)
-    rows = [row for _, calls in found for _, _, row in calls]
+    rows = [row for _, calls in found for _, _, row, _ in calls]
     wholes = [] if whole is None else [whole]
     return _cost(counts, found, common_basis([*wholes, *rows]) if rows else EnergyBasis.MEASURED)
 
 
-Rows: TypeAlias = Sequence[tuple[OperatorCount, Sequence[tuple[Case, int, MeasurementRow]]]]
-"""Each count with the case, the number of calls and the row of its calls."""
+Rows: TypeAlias = Sequence[tuple[OperatorCount, Sequence[tuple[Case, int, MeasurementRow, Added | None]]]]
+"""Each count with the case, the number of calls and the row of its calls, and what their state adds."""
 
 
 def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str) -> Rows:
@@ -353,20 +365,18 @@ def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Con
     for count in counts.counts:
         calls = []
         for case, occurrences in cases_of_count(count, input_data, limits):
-            if limits is not None:
-                row = measurements.in_state(replace(case, counted=count), conditions, input_data)
-            else:
-                row = measurements.find(case, conditions)
-                if row is None and input_data == CAPTURED:
-                    row = measurements.nearest(case, conditions)
+            under = conditions if limits is None or case.state else replace(conditions, cache=WARM)
+            row, added = measurements.found(replace(case, counted=count), under, input_data)
             if row is not None:
-                calls.append((case, occurrences, row))
+                calls.append((case, occurrences, row, added))
         found.append((count, calls))
     return found
 
 
 def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
-    parts = tuple(Part(count, *calls, basis) for count, rows in found for calls in rows)
+    parts = tuple(
+        Part(count, case, number, row, basis, added) for count, rows in found for case, number, row, added in rows
+    )
     summed = tuple(count for count, rows in found if rows)
     # Each row once, with its number of calls.
     calls: dict[str, int] = {}
@@ -381,11 +391,24 @@ def _cost(counts: OperatorCounts, found: Rows, basis: EnergyBasis) -> ModelCost:
     elif without:
         first = without[0].measurement.energy_missing_reason or "it cannot be normalised to 50 °C"
         reason = f"{len(without)} of {len(measured)}{WITHOUT_ENERGY}{first}"
-    energies = [energy.times(number) for number, _, energy in measured if energy is not None]
+    # Rows in several states of a tuple share the error of their warm row.
+    warm_keys = {part.row.key: part.added.warm_key for part in parts if part.added is not None}
+    energies: dict[str, Estimate] = {}
+    for number, row, energy in measured:
+        if energy is not None:
+            key, own = warm_keys.get(row.key, row.key), energy.times(number)
+            if key in energies:
+                before = energies[key]
+                own = Estimate(before.value + own.value, before.standard_error + own.standard_error)
+            energies[key] = own
+    in_states = [(part.occurrences, part.added) for part in parts if part.added is not None]
+    summed_j = sum_of_independent(energies.values())
+    if in_states:
+        summed_j = summed_j.with_error(shared_error_j(in_states, parts[0].row.conditions))
     carried = share(summed, counts)
     return ModelCost(
         time_s=sum_of_independent(time_of(row).times(number) for number, row, _ in measured) if measured else None,
-        energy_j=sum_of_independent(energies) if reason is None else None,
+        energy_j=summed_j if reason is None else None,
         energy_missing_reason=reason,
         basis=basis,
         summed=summed,

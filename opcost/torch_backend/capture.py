@@ -293,6 +293,7 @@ class _Call:
     operations: tuple[tuple[str, int], ...] = ()
     caller: str = ""
     position: int = 0
+    weight_bytes: int = 0
     use: Use = NO_USE
 
 
@@ -448,6 +449,7 @@ class _Recorder(TorchFunctionMode):
                 without_formula=cost.without_formula,
                 operations=calls[0].operations,
                 phase=present_phase(),
+                weight_bytes=None if operator.is_function else calls[0].weight_bytes,
                 patterns=tuple(call.patterns for call in calls) if any(call.patterns for call in calls) else (),
                 positions=tuple(call.position for call in calls),
                 callers=tuple(indices[call.caller] for call in calls),
@@ -488,10 +490,16 @@ class _Recorder(TorchFunctionMode):
         weights = (*named.parameters(), *named.buffers()) if isinstance(named, nn.Module) else ()
         with _disable_current_modes():
             blocks = self._blocks
-            use = Use(blocks.of(distinct_tensors(args, kwargs)), blocks.of(weights), (), blocks.freed(), None)
+            own = blocks.of(weights)
+            call = _Call(
+                operator,
+                weight_bytes=sum(size for _, size in own),
+                use=Use(blocks.of(distinct_tensors(args, kwargs)), own, (), blocks.freed(), None),
+            )
             if self._device == META:
-                return _Call(operator, use=use)
-            return _Call(operator, input_statistics(args, kwargs), patterns_of(operator, args, kwargs), use=use)
+                return call
+            statistics, patterns = input_statistics(args, kwargs), patterns_of(operator, args, kwargs)
+            return replace(call, statistics=statistics, patterns=patterns)
 
     def _with_result(self, call: _Call, result: Any) -> _Call:
         if call.operator not in self._outputs:
@@ -547,7 +555,7 @@ class _Recorder(TorchFunctionMode):
             if cost.flop != 0
             else (operations, *(spec.dtype for spec in call.operator.floating_inputs))
         )
-        use = replace(call.use, code=code) if cost.memory_bytes else replace(NO_USE, freed=call.use.freed)
+        use = call.use.of(cost.memory_bytes, code) if cost.memory_bytes else replace(NO_USE, freed=call.use.freed)
         call = replace(call, cost=cost, operations=operations, caller=caller, position=next(self._positions), use=use)
         self.calls.setdefault(call.operator, []).append(call)
 

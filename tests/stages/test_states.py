@@ -32,7 +32,7 @@ def campaign(tmp_path: Path) -> SimulatedCampaign:
         tmp_path,
         {ADD: Load(WARM_TIME_S, WARM_POWER_W)},
         loads_in={(ADD, NEAR): Load(22e-6, 400.0), (ADD, ONE_FAR): Load(30e-6, 400.0)},
-        conditions=replace(SIMULATED_CONDITIONS, execution=GRAPH),
+        conditions=replace(SIMULATED_CONDITIONS, execution=GRAPH, device_product="NVIDIA H200"),
     )
     config = found.add_model("a", {ADD: 5})
     found.loads = {**found.loads, model_tuple(config): Load(130e-6, 400.0)}
