@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.instruments import Instruments
+from opcost.measuring.loop import run_pairs
 from opcost.measuring.procedure import measure_beside
 from opcost.measuring.workload import Call, Calls
 from opcost.meters.host import SystemClock
@@ -91,12 +92,26 @@ def data_rows(sizes_mb: list[int], distances_mb: list[int]) -> Iterator[list[obj
 def code_rows(numbers: list[int]) -> Iterator[list[object]]:
     """An operator runs on other data, then other kernels, then it runs again; data are evicted in between, or not."""
     evict = Eviction(DEVICE)
+    kernels = [kernel for own in evict.kernels.values() for kernel in own]
     for name, layer in operators():
         other, row = layer.relocated(), list[object]()
         for number in numbers:
-            before = other.call, *evict.kernels[:number], evict.data
+            # First the others, so that the operator's code is as far in the work without the call.
+            before = *kernels[number:], *kernels[:number], other.call, *kernels[:number], evict.data
             row.append(f"{timed(in_turn(*before, layer.call), in_turn(*before))[0]:.2f}")
         yield [name, *row]
+
+
+def control_rows() -> Iterator[list[object]]:
+    """The same work on both sides takes no time more."""
+    evict = Eviction(DEVICE)
+    for is_far in (False, True):
+        calls = calls_in_state(next(operators())[1], CallState((True, is_far), False, is_far), evict)
+        assert calls.overhead is not None
+        pair = beside(EagerWorkload(Calls(calls.overhead, overhead=calls.overhead), DEVICE))
+        instruments = Instruments(no_meters(DEVICE).meter(""), SystemClock())
+        found = run_pairs(pair, instruments, PRECISION, 1.0).time_s
+        yield [f"{1e6 * found.value:.4f} ± {1e6 * found.standard_error:.4f}"]
 
 
 def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
@@ -132,6 +147,7 @@ def main() -> None:
             numbers = [0, 1, 2, 4, 6, 8, 12, 16, 20, 24]
             show("us behind kinds of kernels", list(numbers), code_rows(numbers))
         if chosen.precision:
+            show("us of nothing", [], control_rows())
             errors = [0.02, 0.01, 0.005, 0.002]
             show("us in state", ["", *errors], precision_rows(errors))
 

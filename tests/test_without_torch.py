@@ -47,6 +47,7 @@ WORKING = {
 NEEDING_TORCH = {
     "opcost verify operators": (),
     "opcost verify kernels": (),
+    "opcost verify strangers": (MODEL, "--host", MODEL),
     "opcost count": (MODEL, "--dry-run"),
     "opcost verify coverage": ("--output", "{folder}/page.md"),
     "opcost layers": ("resnet18",),

@@ -228,27 +228,31 @@ LONGEST_PAIRS_S = 0.35
 """The longest time in which a workload is run beside its overhead."""
 
 
-def run_pairs(workload: Workload, instruments: Instruments, relative_error: float) -> Loop:
+def run_pairs(
+    workload: Workload, instruments: Instruments, relative_error: float, longest_s: float = LONGEST_PAIRS_S
+) -> Loop:
     """Run a workload whose rounds last as long as they take beyond its overhead, until that time is precise.
 
-    Then ``finish`` it. The loop's chunks are single rounds.
+    Then ``finish`` it. The loop's chunks are single rounds. Checks become rarer, and two in a row must find it precise.
     """
     workload.run(1)
     workload.finish()
     begin = now = _now(instruments)
     durations_s: list[float] = []
     iterations: list[int] = []
+    next_check, precise_checks = MINIMUM_PRECISE_CHUNKS, 0
     while True:
         ended = workload.run(1)
         now = _now(instruments)
         if ended and workload.ended_s is not None:
             durations_s.append(workload.ended_s)
             iterations.append(ended * workload.iterations_per_round)
-        loop = Loop(begin, begin, now, tuple(durations_s), tuple(iterations))
-        is_enough = len(durations_s) >= MINIMUM_PRECISE_CHUNKS and (
-            half_width_ratio(loop.time_s, len(durations_s)) <= STOP_RATIO * relative_error
-        )
-        if is_enough or (loop.duration_s >= LONGEST_PAIRS_S and len(durations_s) >= MINIMUM_CHUNKS):
+        loop, rounds = Loop(begin, begin, now, tuple(durations_s), tuple(iterations)), len(durations_s)
+        if rounds >= next_check:
+            next_check = math.ceil(NEXT_CHECK_GROWTH * rounds)
+            is_precise_now = half_width_ratio(loop.time_s, rounds) <= STOP_RATIO * relative_error
+            precise_checks = precise_checks + 1 if is_precise_now else 0
+        if precise_checks == CHECKS_IN_A_ROW or (loop.duration_s >= longest_s and rounds >= MINIMUM_CHUNKS):
             return loop
 
 

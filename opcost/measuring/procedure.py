@@ -18,7 +18,7 @@ from opcost.estimates import BATCHES, Estimate, is_within, standard_error_of, va
 from opcost.measuring.evaluation import evaluate, with_repeatability
 from opcost.measuring.flags import OF_AN_OVERHEAD, Flag, flags_of, joined_notes
 from opcost.measuring.instruments import Instruments, lasting
-from opcost.measuring.loop import is_precise, run_loop, run_pairs
+from opcost.measuring.loop import LONGEST_PAIRS_S, is_precise, run_loop, run_pairs
 from opcost.measuring.protocol import DUTY_CYCLES, LONGEST_LOOP_S, MINIMUM_CHUNKS, RETRIES, MeasurementProtocol
 from opcost.measuring.record import Measurement, is_at_power_limit, is_flagged, may_be_throttled
 from opcost.measuring.workload import Workload
@@ -164,7 +164,9 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
 ONLY_TIMED = "beside its overhead only its time is measured"
 
 
-def measure_beside(workload: Workload, instruments: Instruments, relative_error: float) -> Measurement:
+def measure_beside(
+    workload: Workload, instruments: Instruments, relative_error: float, longest_s: float = LONGEST_PAIRS_S
+) -> Measurement:
     """Measure the time that a workload takes beyond its overhead, which it runs in turn with itself; no energy.
 
     Raises CannotMeasureError: it takes no longer than its overhead, as far as noise shows.
@@ -172,7 +174,7 @@ def measure_beside(workload: Workload, instruments: Instruments, relative_error:
     for observer in instruments.observers:
         observer.before_start()
     try:
-        loop = run_pairs(workload, instruments, relative_error)
+        loop = run_pairs(workload, instruments, relative_error, longest_s)
     finally:
         findings = [observer.after_finish() for observer in instruments.observers]
     workload.finish()

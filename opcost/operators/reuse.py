@@ -212,6 +212,8 @@ class _Memory(_Order):
             if fitting:
                 place, free = min(fitting, key=itemgetter(1))
                 self._sizes[place] = self._freed[place] = free - size
+                if free == size:
+                    del self._sizes[place], self._freed[place]
         self.use(self._places[block], size)
 
     def free(self, *blocks: int) -> None:

@@ -6,7 +6,7 @@ cache, other data and weights come from memory, and so does the code of kernels 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 
 import torch
@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import nn
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import is_gpu
+from opcost.measuring.conditions import device_type_of, is_gpu
 from opcost.measuring.workload import Call, Calls
 from opcost.operators.reuse import CallState
 from opcost.torch_backend.passes import running_calls
@@ -27,25 +27,33 @@ EVICTING_RATIO = 2.6
 CPU_CACHE_BYTES = 2**20
 """The assumed cache of a CPU, on which calls in a state are only tried."""
 
-MULTIPROCESSORS = 144
-"""Kernels that evict code have at least so many blocks: one for each multiprocessor."""
+ROWS = 288
+"""Twice as many rows of a kernel that evicts code as a GPU has multiprocessors, and somewhat more."""
 
 
 class Eviction:
-    """Work that fills a device's cache with other data, and the caches of its multiprocessors with other code."""
+    """Work that fills a device's cache with other data, and the caches of its multiprocessors with other code.
+
+    ``kernels`` are calls of many kinds of kernels, by the dtype of their inputs.
+    """
 
     def __init__(self, device: str) -> None:
-        cache_bytes = device_memory(device).cache_bytes if is_gpu(device) else CPU_CACHE_BYTES
-        self._read = torch.zeros(int(EVICTING_RATIO * cache_bytes) // 8, device=device)
+        self.cache_bytes = device_memory(device).cache_bytes if is_gpu(device) else CPU_CACHE_BYTES
+        self._device_type = device_type_of(device)
+        self._read = torch.zeros(int(EVICTING_RATIO * self.cache_bytes) // 8, device=device)
         self._written = torch.empty_like(self._read)
-        self.kernels = _kernels(device)
+        dtypes = torch.bfloat16, torch.float16, torch.float32
+        self.kernels: Mapping[torch.dtype, Sequence[Call]] = {dtype: _kernels(device, dtype) for dtype in dtypes}
 
     def data(self) -> None:
         torch.add(self._read, 1, out=self._written)
 
-    def code(self) -> None:
-        for kernel in self.kernels:
-            kernel()
+    def code(self, dtype: torch.dtype) -> None:
+        """Run kernels of all dtypes, those of one first: its own kernels may be among them."""
+        with torch.autocast(self._device_type, enabled=False):
+            for calls in (self.kernels.get(dtype, ()), *(own for other, own in self.kernels.items() if other != dtype)):
+                for call in calls:
+                    call()
 
 
 @cache
@@ -54,26 +62,24 @@ def eviction(device: str) -> Eviction:
     return Eviction(device)
 
 
-def _kernels(device: str) -> list[Call]:
+def _kernels(device: str, dtype: torch.dtype) -> list[Call]:
     """Return calls of kernels of many kinds, each of some microseconds on all multiprocessors."""
-    found: list[Call] = []
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
 
-        def drawn(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
-            return torch.randn(shape, device=device, dtype=dtype)
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, device=device, dtype=dtype)
 
-        for rows, inner, columns in ((2048, 64, 1024), (512, 128, 4096)):
-            found.append(partial(torch.mm, drawn(rows, inner), drawn(inner, columns)))
-        if dtype is torch.float16:
-            continue
-        images = drawn(16, 32, 28, 28)
-        found += [partial(F.conv2d, images, drawn(64, 32, width, width), padding=width // 2) for width in (1, 3, 5)]
-        found.append(partial(F.conv2d, images, drawn(32, 1, 3, 3), groups=32))
-        tokens, heads = drawn(2 * MULTIPROCESSORS, 1024), drawn(4, 8, 256, 64)
-        found += [partial(F.layer_norm, tokens, (1024,)), partial(torch.softmax, tokens, -1), partial(F.gelu, tokens)]
-        found.append(partial(torch.cumsum, tokens, -1))
-        found.append(partial(F.group_norm, images, 8))
-        found.append(partial(F.scaled_dot_product_attention, heads, heads, heads))
+    found: list[Call] = [
+        partial(torch.mm, drawn(rows, inner), drawn(inner, columns))
+        for rows, inner, columns in ((2048, 64, 2048), (1024, 128, 4096))
+    ]
+    if dtype is torch.float16:
+        return found
+    images, tokens, heads = drawn(16, 32, 28, 28), drawn(ROWS, 1024), drawn(8, 8, 256, 64)
+    found += [partial(F.conv2d, images, drawn(64, 32, width, width), padding=width // 2) for width in (1, 3, 5)]
+    found.append(partial(F.conv2d, images, drawn(32, 1, 3, 3), groups=32))
+    found += [partial(F.layer_norm, tokens, (1024,)), partial(torch.softmax, tokens, -1), partial(F.gelu, tokens)]
+    found += [partial(torch.cumsum, tokens, -1), partial(F.group_norm, images, 8)]
+    found.append(partial(F.scaled_dot_product_attention, heads, heads, heads))
     return found
 
 
@@ -83,25 +89,24 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
     Inputs that it writes into are restored before each call. Raises CannotMeasureError: the state is that of another
     number of tensors.
     """
-    inputs = distinct_tensors(layer.args, layer.kwargs)
+    inputs, weights = distinct_tensors(layer.args, layer.kwargs), weights_of(layer)
     if len(inputs) != len(state.far_inputs):
         raise CannotMeasureError(f"its state is that of {len(state.far_inputs)} inputs, not of {len(inputs)}")
-    far = {id(one) for one, is_far in zip(inputs, state.far_inputs, strict=True) if is_far}
-    weights = (
-        [] if not isinstance(layer.function, nn.Module) else [*layer.function.parameters(), *layer.function.buffers()]
-    )
-    near = [*(one for one in inputs if id(one) not in far), *([] if state.far_weights else weights)]
-    writers = {storage_of(one): _writer(one) for one in inputs + weights}
-    written = _written_storages(layer) & writers.keys()
-    near_storages = {storage_of(one) for one in near}
-    before: Sequence[Call] = [writers[one] for one in written - near_storages]
-    after: Sequence[Call] = [writers[one] for one in near_storages]
+    all_far = [state.far_weights] * len(weights) + list(state.far_inputs)
+    tensors = {storage_of(one): one for one in (*weights, *inputs)}
+    near = {storage_of(one) for one, is_far in zip((*weights, *inputs), all_far, strict=True) if not is_far}
+    changed = written_storages(layer)
+    # In this order, the inputs last.
+    writers = {one: _writer(tensor, one in changed) for one, tensor in tensors.items() if one in near | changed}
+    before = [write for one, write in writers.items() if one not in near]
+    after = [write for one, write in writers.items() if one in near]
+    dtype = next((one.dtype for one in (*inputs, *weights) if one.is_floating_point()), torch.float32)
 
     def prepare() -> None:
         for write in before:
             write()
         if state.far_code:
-            evict.code()
+            evict.code(dtype)
         evict.data()
         for write in after:
             write()
@@ -113,24 +118,37 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
     return Calls(prepare_and_call, overhead=prepare)
 
 
-def _writer(tensor: torch.Tensor) -> Callable[[], object]:
-    """Return a call that writes all memory of a tensor again with its present values, by a kernel."""
+def weights_of(layer: Layer) -> list[torch.Tensor]:
+    """Return the parameters and buffers of a module; those of a function are among its inputs."""
+    function = layer.function
+    return [*function.parameters(), *function.buffers()] if isinstance(function, nn.Module) else []
+
+
+def _writer(tensor: torch.Tensor, is_changed: bool) -> Callable[[], object]:
+    """Return a call that writes all memory of a tensor again with its present values, by a kernel.
+
+    Values that a call has changed come from a copy. Others are written in place, since a copy would fill the cache too.
+    """
     with torch.no_grad():
         content = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
         # Wider elements are written faster.
         content = content.view(torch.int32) if content.numel() % 4 == 0 else content
-        # A copy would not be a kernel.
-        return partial(torch.add, content.clone(), 0, out=content)
+        return partial(torch.add, content.clone() if is_changed else content, 0, out=content)
 
 
-def _written_storages(layer: Layer) -> set[int]:
-    """Return the storages that a call writes into."""
+def written_storages(layer: Layer) -> set[int]:
+    """Return the storages of inputs and weights that a call writes into, and restore them."""
     found: set[int] = set()
 
     def run(operation: Operation) -> object:
         found.update(map(storage_of, operation.written))
         return operation.run()
 
+    own = {storage_of(one): one for one in (*weights_of(layer), *distinct_tensors(layer.args, layer.kwargs))}
+    restoring = {one: _writer(tensor, is_changed=True) for one, tensor in own.items()}
     with running_calls(), ObservingMode(run):
         layer.call()
-    return found
+    with running_calls():
+        for one in found & own.keys():
+            restoring[one]()
+    return found & own.keys()

@@ -251,28 +251,32 @@ NO_USE = Use((), (), (), (), None)
 
 
 class _Blocks:
-    """The memory of a run: blocks by identifiers that no later block has while it is watched."""
+    """The memory of a run: blocks by identifiers that no later block has while it is watched. Threads may share it."""
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()
         self._watched: dict[int, StorageWeakRef] = {}
         self._written: set[int] = set()
 
     def of(self, tensors: Iterable[torch.Tensor]) -> tuple[tuple[int, int], ...]:
         """Return the block of each different tensor, with its bytes."""
-        return tuple(map(self._of_tensor, {id(tensor): tensor for tensor in tensors}.values()))
+        with self._lock:
+            return tuple(map(self._of_tensor, {id(tensor): tensor for tensor in tensors}.values()))
 
     def written(self, tensors: Iterable[torch.Tensor]) -> tuple[tuple[int, int], ...]:
-        blocks = self.of(tensors)
-        self._written.update(block for block, _ in blocks)
-        return blocks
+        with self._lock:
+            blocks = self.of(tensors)
+            self._written.update(block for block, _ in blocks)
+            return blocks
 
     def freed(self) -> tuple[int, ...]:
         """Return the blocks that were released since it was asked last, of those that were written."""
-        found = tuple(block for block in self._written if self._watched[block].expired())
-        self._written.difference_update(found)
-        for block in found:
-            del self._watched[block]
-        return found
+        with self._lock:
+            found = tuple(block for block in self._written if self._watched[block].expired())
+            self._written.difference_update(found)
+            for block in found:
+                del self._watched[block]
+            return found
 
     def _of_tensor(self, tensor: torch.Tensor) -> tuple[int, int]:
         while functorch.is_functorch_wrapped_tensor(tensor):
@@ -491,11 +495,8 @@ class _Recorder(TorchFunctionMode):
         with _disable_current_modes():
             blocks = self._blocks
             own = blocks.of(weights)
-            call = _Call(
-                operator,
-                weight_bytes=sum(size for _, size in own),
-                use=Use(blocks.of(distinct_tensors(args, kwargs)), own, (), blocks.freed(), None),
-            )
+            use = Use(blocks.of(distinct_tensors(args, kwargs)), own, (), (), None)
+            call = _Call(operator, weight_bytes=sum(size for _, size in own), use=use)
             if self._device == META:
                 return call
             statistics, patterns = input_statistics(args, kwargs), patterns_of(operator, args, kwargs)
@@ -555,7 +556,9 @@ class _Recorder(TorchFunctionMode):
             if cost.flop != 0
             else (operations, *(spec.dtype for spec in call.operator.floating_inputs))
         )
-        use = call.use.of(cost.memory_bytes, code) if cost.memory_bytes else replace(NO_USE, freed=call.use.freed)
+        use = call.use.of(cost.memory_bytes, code) if cost.memory_bytes else NO_USE
+        # Blocks that calls without a count released, such as views, are among them.
+        use = replace(use, freed=self._blocks.freed())
         call = replace(call, cost=cost, operations=operations, caller=caller, position=next(self._positions), use=use)
         self.calls.setdefault(call.operator, []).append(call)
 

@@ -126,15 +126,7 @@ def capture_calls(calls: Calls, device: str, replay_s: float = REPLAY_S) -> Capt
     """
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
-    # During a capture torch allocates new memory and releases none. With too little memory, cuDNN does not always fail:
-    # it may choose another algorithm, and keep it (a convolution took 3.4 times as long, ``docs/log/sums.md``).
-    free, total = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    if free < FREE_SHARE * total and unused > UNUSED_SHARE * total:
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
-    # The failed allocations so far include those that a library recovered from.
-    shortages = torch.cuda.memory_stats(device).get("num_ooms", 0)
+    shortages = _make_room(device)
     with torch.cuda.stream(stream), running_calls():
         try:
             captured = _in_placements(calls, stream, replay_s)
@@ -146,9 +138,27 @@ def capture_calls(calls: Calls, device: str, replay_s: float = REPLAY_S) -> Capt
             if pieces.waits * SHORTEST_BETWEEN_WAITS_S > device_time_s(pieces.replay, stream) or not pieces.graphs:
                 raise
             captured = CapturedCalls((pieces,), 1, stream, (calls.cycle,), pieces.waits)
-    if torch.cuda.memory_stats(device).get("num_ooms", 0) > shortages:
-        captured = replace(captured, flags=(Flag.OUT_OF_MEMORY_IN_CAPTURE,))
-    return captured
+    return replace(captured, flags=_flags_since(shortages, device))
+
+
+def _make_room(device: str) -> int:
+    """Release memory before a capture if little is free; return the number of failed allocations so far.
+
+    These include those that a library recovered from.
+    """
+    # During a capture torch allocates new memory and releases none. With too little memory, cuDNN does not always fail:
+    # it may choose another algorithm, and keep it (a convolution took 3.4 times as long, ``docs/log/sums.md``).
+    free, total = torch.cuda.mem_get_info(device)
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if free < FREE_SHARE * total and unused > UNUSED_SHARE * total:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+    return int(torch.cuda.memory_stats(device).get("num_ooms", 0))
+
+
+def _flags_since(shortages: int, device: str) -> Flags:
+    has_failed = torch.cuda.memory_stats(device).get("num_ooms", 0) > shortages
+    return (Flag.OUT_OF_MEMORY_IN_CAPTURE,) if has_failed else ()
 
 
 def capture_again(call: Call, calls: int, stream: torch.cuda.Stream) -> CapturedCalls:
@@ -166,16 +176,22 @@ def capture_beside(calls: Calls, device: str) -> tuple[CapturedCalls, CapturedCa
     assert calls.overhead is not None
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
+    shortages = _make_room(device)
     with torch.cuda.stream(stream), running_calls():
         _warm_up(calls.cycle, stream)
         cycle_s = _replayed_s(calls.cycle, 1, stream)
         cycles = max(min(round(BESIDE_S / cycle_s), MOST_CYCLES_BESIDE), 1)
-        graphs = []
-        for call in (calls.cycle, calls.overhead):
-            graph = _in_cleared_memory(partial(GraphRecorder.captured, call=call, calls=cycles), stream)
+        both_calls = calls.cycle, calls.overhead
+
+        def captured(recorder: GraphRecorder) -> list[torch.cuda.CUDAGraph]:
+            # In the same memory, whose place changes times.
+            return [recorder.captured(call, cycles) for call in both_calls]
+
+        graphs = _in_cleared_memory(captured, stream)
+        for graph in graphs:
             graph.replay()
-            graphs.append(CapturedCalls((graph,), cycles, stream, (call,)))
-    both, alone = graphs
+    flags = _flags_since(shortages, device)
+    both, alone = (CapturedCalls((graph,), cycles, stream, both_calls, flags=flags) for graph in graphs)
     return both, alone
 
 

@@ -197,7 +197,7 @@ class PairedWorkload(DeviceQueue):
         super().__init__(eager.device)
         with refused_calls(eager.device), eager.context():
             self._both, self._alone = capture_beside(eager.calls, eager.device)
-        self.flags = eager.flags
+        self.flags = (*eager.flags, *self._both.flags)
         self.notes = eager.notes
         self.iterations_per_round = self._both.cycles
 
@@ -206,10 +206,10 @@ class PairedWorkload(DeviceQueue):
         with refused_calls(self.device):
             begin = _now(stream)
             self._alone.replay(rounds)
-            alone = begin, _now(stream)
+            end = _now(stream)
             self._both.replay(rounds)
-            # Once because it is no call, once as the overhead of the calls.
-            return self.started(rounds, stream, alone, alone)
+            # Once with all since the last round, because it is no call; once as the overhead of the calls.
+            return self.started(rounds, stream, (self._last or begin, end), (begin, end))
 
 
 @contextmanager

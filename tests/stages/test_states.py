@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,13 +6,16 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
+from opcost.comparing.comparison import RemarkKind
 from opcost.comparing.model_result import OperatorRuns
+from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import GRAPH, STATE
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
 from opcost.operators.reuse import Reuse
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.stages.measure_operators import measure_full_models, measure_operators
+from opcost.prediction.durations import IN_STATE_S
+from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.storage.configs import model_tuple
 from opcost.storage.model_counts import COUNTS
 from opcost.summing.in_state import H200
@@ -76,9 +80,62 @@ def test_a_sum_in_state_has_the_row_of_each_call_with_the_energy_that_follows(ca
     assert warm.time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
 
 
-def test_a_call_whose_state_is_not_measured_costs_what_it_costs_warm(campaign: SimulatedCampaign) -> None:
-    measure(campaign, Setting())
-    request = campaign.request()
-    measure_full_models(request, lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
-    (report,) = compare_models(request, OperatorRuns(cache=STATE))
+def test_calls_share_the_errors_of_their_warm_row_and_of_the_card(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    measure_full_models(campaign.request(), lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+    (row,) = compare_models(campaign.request(), OperatorRuns(cache=STATE))[0].comparisons
+    added_j = H200.waiting_w.standard_error * (3 * 2e-6 + 2 * 10e-6), H200.byte_j.standard_error * 2 * 8 * MB
+    warm = campaign.database.operator_measurements.rows()[0].measurement
+    assert warm.energy_standard_error_j is not None
+    expected_j = math.hypot(*added_j, 5 * warm.energy_standard_error_j)
+    assert row.energy_standard_error_j == pytest.approx(expected_j, rel=0.02)
+
+
+def test_the_energy_that_a_state_adds_is_unknown_on_other_cards(campaign: SimulatedCampaign) -> None:
+    campaign.conditions = replace(campaign.conditions, device_product="NVIDIA A100")
+    measure(campaign)
+    measure_full_models(campaign.request(), lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+    (row,) = compare_models(campaign.request(), OperatorRuns(cache=STATE))[0].comparisons
+    assert row.time_s == pytest.approx(3 * 22e-6 + 2 * 30e-6, rel=0.02)
+    assert row.energy_j is None
+
+
+def test_a_plan_has_the_states_and_a_state_that_fails_is_reported(campaign: SimulatedCampaign) -> None:
+    request = replace(campaign.request(), setting=IN_STATE)
+
+    def report(dry_run: bool) -> OperatorsReport:
+        one = replace(request, dry_run=dry_run)
+        (found,) = measure_operators(one, lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+        return found
+
+    plan = report(dry_run=True)
+    assert (plan.wanted, plan.remaining) == (3, 3)
+    assert plan.expected_s > 2 * IN_STATE_S
+
+    def fail(_: OperatorTuple) -> None:
+        if campaign.settings[-1].cache == STATE:
+            raise CannotMeasureError("no graph")
+
+    campaign.before = fail
+    failed = report(dry_run=False)
+    assert (failed.wanted, failed.measured, failed.failed, failed.remaining) == (3, 1, 2, 2)
+    assert failed.reasons == ("no graph",)
+    campaign.before = lambda _: None
+    assert (report(dry_run=False).remaining, report(dry_run=True).remaining) == (0, 0)
+
+
+@pytest.mark.parametrize("has_distances", [True, False])
+def test_a_call_whose_state_is_not_measured_costs_what_it_costs_warm_and_it_is_said(
+    campaign: SimulatedCampaign, has_distances: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if not has_distances:
+        (config,) = campaign.request().folders.configs(["a"])
+        counts = COUNTS.read(config)
+        write_both(config, replace(counts, counts=tuple(replace(one, reuse=()) for one in counts.counts)))
+    measure(campaign, Setting() if has_distances else IN_STATE)
+    assert ("counted without reuse distances" in caplog.text) is not has_distances
+    measure_full_models(campaign.request(), lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+    (report,) = compare_models(campaign.request(), OperatorRuns(cache=STATE))
     assert report.comparisons[0].time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
+    assert report.comparisons[0].correction_time_s is None
+    assert RemarkKind.NOT_IN_STATE in [remark.kind for remark in report.remarks[0]]

@@ -40,6 +40,8 @@ def test_a_call_is_inserted_behind_every_third_operation_that_computes() -> None
     model, values = nn.Sequential(*(nn.ReLU() for _ in range(7))), torch.ones(4)
     seen: list[int] = []
     insertion = Insertion(lambda: seen.append(insertion.inserted), every=3)
-    with running_calls(), insertion:
-        model(values.view(2, 2))
-    assert seen == [1, 2]
+    with running_calls():
+        for _ in range(2):
+            insertion.into(lambda: model(values.view(2, 2)))
+    # Each run begins anew.
+    assert seen == [1, 2, 1, 2]

@@ -20,7 +20,7 @@ class Noted:
     def data(self) -> None:
         self.done.append("data")
 
-    def code(self) -> None:
+    def code(self, _: torch.dtype) -> None:
         self.done.append("code")
 
 
@@ -93,5 +93,5 @@ def test_a_state_of_other_inputs_is_refused():
 def test_the_eviction_of_a_device_runs():
     evict = Eviction("cpu")
     with running_calls():
-        evict.code()
+        evict.code(torch.float32)
         evict.data()
