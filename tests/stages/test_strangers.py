@@ -43,5 +43,5 @@ def test_a_call_is_inserted_behind_every_third_operation_that_computes() -> None
     with running_calls():
         for _ in range(2):
             insertion.into(lambda: model(values.view(2, 2)))
-    # Each run begins anew.
+    # Each run begins with none.
     assert seen == [1, 2, 1, 2]
