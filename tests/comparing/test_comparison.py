@@ -267,8 +267,13 @@ def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cach
     comparison = compare(COUNTS, FULL, Measurements(rows), OperatorRuns(cache=cache))
     assert comparison.time_ratio.value == pytest.approx({"warm": 1.0, "state": 1.0, "cold": 1.5}[cache])
     assert comparison.conditions == replace(SIMULATED_CONDITIONS, cache=cache)
-    is_remarked = Remark(RemarkKind.OTHER_CACHE, {"cache": cache}) in comparison.remarks
-    assert is_remarked == (cache != "warm")
+    remarks = {
+        "warm": (),
+        "state": (Remark(RemarkKind.NOT_IN_STATE, {"time_ratio": 1.0}),),
+        "cold": (Remark(RemarkKind.OTHER_CACHE, {"cache": cache}),),
+    }
+    of_cache = RemarkKind.OTHER_CACHE, RemarkKind.NOT_IN_STATE
+    assert tuple(one for one in comparison.remarks if one.kind in of_cache) == remarks[cache]
 
 
 def test_what_is_left_out_has_rows_and_energies_like_those_of_the_sum():
