@@ -7,6 +7,7 @@ that transformers gives them, without the models on which the method was develop
 committed before anything of it was measured.
 """
 
+import argparse
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -87,6 +88,7 @@ def of_transformers(chance: random.Random) -> list[str]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     chance = random.Random(SEED)
     images, texts = [*of_torchvision(chance), *of_timm(chance)], of_transformers(chance)
     summaries: list[dict[str, Any]] = []
