@@ -179,11 +179,14 @@ def _moved_bytes(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         del inputs[place]
     distinct = {id(tensor): tensor for tensor in inputs}
     outputs = tensors_of(result)
-    if func.namespace not in NAMESPACES:
-        # An operation of a user may write in place what it does not return; ATen's return what they write.
+    if func.namespace not in NAMESPACES or not func._schema.returns:
+        # An operation of a user may write in place what it does not return; ATen's return what they write, or nothing.
         declared = func._schema.arguments
         named = [(one, kwargs[one.name]) for one in declared if one.name in kwargs]
-        outputs += tensors_of([value for one, value in (*zip(declared, args, strict=False), *named) if one.is_write])
+        pairs = [*zip(declared, args, strict=False), *named]
+        # A fused optimizer writes gradients only where it scales them.
+        is_scaled = any(one.name == "grad_scale" and value is not None for one, value in pairs)
+        outputs += tensors_of([value for one, value in pairs if one.is_write and (one.name != "grads" or is_scaled)])
     name = _name_in_lists(func)
     if name not in READ.keys() | WRITTEN.keys():
         return sum(map(tensor_bytes, distinct.values())) + sum(map(tensor_bytes, outputs))
@@ -262,6 +265,12 @@ def is_known(func: Any) -> bool:
     if named is not None and torch.Tag.pointwise in getattr(named, named.overloads()[0]).tags:
         return True
     name = _name_in_lists(func)
+    # The gradient of an operation without products has none.
+    forward = getattr(torch.ops.aten, name.removesuffix("_backward"), None) if name.endswith("_backward") else None
+    if forward is not None and forward.overloads():
+        operation = getattr(forward, forward.overloads()[0])
+        if is_known(operation) and not has_formula(operation):
+            return True
     # One that is in place does as the other; ``_foreach_`` runs an elementwise one on each tensor of a list.
     return not {name, name.removesuffix("_")}.isdisjoint(WITHOUT_PRODUCTS) or name.startswith("_foreach_")
 

@@ -104,6 +104,15 @@ def _attention_by_position(query_ends: str, key_ends: str) -> Formula:
     return flop
 
 
+def _convolution_backward(given: Given) -> float:
+    """FLOPs of the gradients of a convolution's input and weights: those of the convolution for each that is wanted.
+
+    torch's formula multiplies those of the weights by the groups (``torch.utils.flop_counter`` 2.14).
+    """
+    outputs = given["input"] if given["transposed"] else given["grad_output"]
+    return float(2 * _numel(outputs) * math.prod(_shape(given["weight"])[1:]) * sum(given["output_mask"][:2]))
+
+
 def _product(left: str, right: str | None = None) -> Formula:
     """FLOPs of a product of matrices, or of one with a vector."""
     return lambda given: 2 * _numel(given[left]) * (1 if right is None else _shape(given[right])[-1])
@@ -276,6 +285,11 @@ def _broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
     return [max(sizes) for sizes in zip(*both, strict=True)]
 
 
+def _twice(forward: Formula) -> Formula:
+    """FLOPs of the gradients of inputs and of weights, each of so many products as the operation itself."""
+    return lambda given: 2 * forward(given)
+
+
 _ROWS: Sequence[tuple[str, Formula]] = (
     (
         "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
@@ -283,6 +297,7 @@ _ROWS: Sequence[tuple[str, Formula]] = (
         _attention(1, 1),
     ),
     ("_scaled_dot_product_flash_attention_for_cpu_backward", _attention(3, 2)),
+    ("convolution_backward", _convolution_backward),
     ("_native_multi_head_attention", _self_attention("query")),
     ("_transformer_encoder_layer_fwd", _self_attention("src", "ffn_weight_1")),
     ("_flash_attention_forward", _attention_by_position("cum_seq_q", "cum_seq_k")),
@@ -302,6 +317,8 @@ _ROWS: Sequence[tuple[str, Formula]] = (
     ("deform_conv2d", _convolution("offset", "weight")),
     ("mkldnn_rnn_layer", _packed_product("input", "weight0", "weight1")),
     ("_cudnn_rnn", _packed_product("input", "weight")),
+    ("mkldnn_rnn_layer_backward", _twice(_packed_product("input", "weight1", "weight2"))),
+    ("_cudnn_rnn_backward", _twice(_packed_product("input", "weight"))),
     ("quantized_lstm quantized_gru", _packed_product("input", "params")),
     (
         "quantized::linear quantized::linear_relu quantized::linear_leaky_relu quantized::linear_tanh "
@@ -484,6 +501,11 @@ WITHOUT_PRODUCTS = frozenset(
     "multilabel_margin_loss_forward _ctc_loss dist allclose count_nonzero nansum nanmean trace histogram "
     "_histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors segment_reduce hash_tensor renorm "
     "_pdist_forward logcumsumexp nonzero_static "
+    # losses and norms whose names have no forward, lookups, optimizers
+    "nll_loss_backward nll_loss2d_backward multilabel_margin_loss_backward log_sigmoid_backward batch_norm_backward "
+    "_embedding_bag_dense_backward _embedding_bag_per_sample_weights_backward _thnn_fused_lstm_cell_backward_impl "
+    "_cdist_backward _fused_adam _fused_adamw _fused_sgd _fused_adagrad _amp_foreach_non_finite_check_and_unscale "
+    "_amp_update_scale "
     # moving
     "block_diag clone copy _to_copy cat stack repeat repeat_interleave roll flip rot90 constant_pad_nd "
     "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d im2col "
