@@ -154,7 +154,12 @@ def open_several_gpus(
         except BaseException:
             _abandon(benches, threads)
             raise
-        yield SeveralGpus(benches)
+        try:
+            yield SeveralGpus(benches)
+        finally:
+            # Side by side, since a process takes seconds to close its device.
+            for thread in [_started(bench.__exit__, None, None, None) for bench in benches.values()]:
+                thread.join()
 
 
 def _start(bench: ChildBench, ends: SimpleQueue[BaseException | None]) -> None:

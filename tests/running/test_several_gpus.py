@@ -118,6 +118,23 @@ def test_killed_workers_cost_nothing_but_time(tmp_path: Path, seed: int) -> None
     assert set_aside <= {row.key for row in rows(campaign)}
 
 
+def test_processes_close_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ending, closing, closed = bench_module.ChildBench.__exit__, threading.Barrier(len(DEVICES)), list[str]()
+
+    def end(bench: bench_module.ChildBench, *error: object) -> None:
+        if bench.device not in closed:
+            closed.append(bench.device)
+            # It waits for the others to begin.
+            closing.wait(20)
+        ending(bench, *error)
+
+    monkeypatch.setattr(bench_module.ChildBench, "__exit__", end)
+    run(campaign_of(tmp_path, tuples=3))
+    assert sorted(closed) == list(DEVICES)
+    assert not closing.broken
+    assert not multiprocessing.active_children()
+
+
 def test_a_model_is_reported_while_others_are_measured(tmp_path: Path) -> None:
     campaign = SimulatedCampaign(tmp_path, {})
     for name, tuples in (("a", 3), ("b", 30)):
