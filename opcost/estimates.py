@@ -201,13 +201,21 @@ def mean_of_chunks(durations_s: FloatArray, iterations: npt.NDArray[np.int64]) -
     """
     if len(durations_s) < 2:
         raise ValueError("the error of a mean needs at least two chunks")
-    edges = np.linspace(0, len(durations_s), min(BATCHES, len(durations_s)) + 1).astype(int)[:-1]
-    batch_iterations = np.add.reduceat(iterations, edges)
-    batch_means = np.add.reduceat(durations_s, edges) / batch_iterations
+    batches = min(BATCHES, len(durations_s))
+    batch_durations_s, batch_iterations = in_batches(durations_s, iterations, batches)
+    batch_means = batch_durations_s / batch_iterations
     mean = float(durations_s.sum() / iterations.sum())
     weights = batch_iterations / batch_iterations.sum()
-    variance = float(np.sum(weights**2 * (batch_means - mean) ** 2)) * len(edges) / (len(edges) - 1)
+    variance = float(np.sum(weights**2 * (batch_means - mean) ** 2)) * batches / (batches - 1)
     return Estimate(mean, math.sqrt(variance))
+
+
+def in_batches(
+    durations_s: FloatArray, iterations: npt.NDArray[np.int64], batches: int
+) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    """Return the durations and iterations of consecutive chunks joined to a number of batches, shape (batches,)."""
+    edges = np.linspace(0, len(durations_s), batches + 1).astype(int)[:-1]
+    return np.add.reduceat(durations_s, edges), np.add.reduceat(iterations, edges)
 
 
 def mean_over_placements(durations_s: FloatArray, iterations: npt.NDArray[np.int64], placements: int) -> Estimate:

@@ -9,7 +9,15 @@ from itertools import chain
 
 import numpy as np
 
-from opcost.estimates import Estimate, FloatArray, half_width_ratio, mean_over_placements, without_placement_effects
+from opcost.estimates import (
+    Estimate,
+    FloatArray,
+    half_width_ratio,
+    in_batches,
+    is_within,
+    mean_over_placements,
+    without_placement_effects,
+)
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.protocol import MINIMUM_CHUNKS, MeasurementProtocol
 from opcost.measuring.record import FAR_ABOVE_LIMIT_RATIO
@@ -98,10 +106,9 @@ class Loop:
 
     def joined(self, chunks: int) -> Loop:
         """The loop in a smaller number of chunks."""
-        edges = np.linspace(0, len(self.chunk_durations_s), chunks + 1).astype(int)[:-1]
-        durations_s = map(float, np.add.reduceat(self.chunk_durations_s, edges))
-        iterations = map(int, np.add.reduceat(self.chunk_iterations, edges))
-        return replace(self, chunk_durations_s=tuple(durations_s), chunk_iterations=tuple(iterations), moments=())
+        durations_s, iterations = in_batches(np.array(self.chunk_durations_s), np.array(self.chunk_iterations), chunks)
+        joined = tuple(map(float, durations_s)), tuple(map(int, iterations))
+        return replace(self, chunk_durations_s=joined[0], chunk_iterations=joined[1], moments=())
 
     def _chunks(self, first: int, end: int) -> Loop | None:
         if end - first < MINIMUM_PRECISE_CHUNKS:
@@ -250,8 +257,7 @@ def run_pairs(
         loop, rounds = Loop(begin, begin, now, tuple(durations_s), tuple(iterations)), len(durations_s)
         if rounds >= next_check:
             next_check = math.ceil(NEXT_CHECK_GROWTH * rounds)
-            is_precise_now = half_width_ratio(loop.time_s, rounds) <= STOP_RATIO * relative_error
-            precise_checks = precise_checks + 1 if is_precise_now else 0
+            precise_checks = precise_checks + 1 if is_within(loop.time_s, rounds, STOP_RATIO * relative_error) else 0
         if precise_checks == CHECKS_IN_A_ROW or (loop.duration_s >= longest_s and rounds >= MINIMUM_CHUNKS):
             return loop
 

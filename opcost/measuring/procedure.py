@@ -17,8 +17,8 @@ from opcost.errors import CannotMeasureError
 from opcost.estimates import BATCHES, Estimate, is_within, standard_error_of, value_of
 from opcost.measuring.evaluation import evaluate, with_repeatability
 from opcost.measuring.flags import OF_AN_OVERHEAD, Flag, flags_of, joined_notes
-from opcost.measuring.instruments import Instruments, lasting
-from opcost.measuring.loop import LONGEST_PAIRS_S, is_precise, run_loop, run_pairs
+from opcost.measuring.instruments import Finding, Instruments, lasting
+from opcost.measuring.loop import LONGEST_PAIRS_S, Loop, is_precise, run_loop, run_pairs
 from opcost.measuring.protocol import DUTY_CYCLES, LONGEST_LOOP_S, MINIMUM_CHUNKS, RETRIES, MeasurementProtocol
 from opcost.measuring.record import Measurement, is_at_power_limit, is_flagged, may_be_throttled
 from opcost.measuring.workload import Workload
@@ -109,16 +109,35 @@ def _measured_without(
     else:
         measurement = _measure(workload, instruments, protocol)
         # The overhead comes last, because clocks are full after the workload.
-        for observer in instruments.observers:
-            observer.before_start()
-        try:
-            time_s = run_loop(overhead, instruments, TIMING).time_s
-            overhead.finish()
-        finally:
-            for observer in instruments.observers:
-                observer.after_finish()
-        less = lasting(waiting, time_s)
+        loop, _ = _observed(overhead, instruments, partial(run_loop, overhead, instruments, TIMING))
+        less = lasting(waiting, loop.time_s)
     return without_overhead(measurement, less, protocol.relative_error)
+
+
+def _observed(workload: Workload, instruments: Instruments, run: Callable[[], Loop]) -> tuple[Loop, Sequence[Finding]]:
+    """Return a loop without a meter, with what observers found."""
+    for observer in instruments.observers:
+        observer.before_start()
+    try:
+        loop = run()
+        workload.finish()
+    finally:
+        findings = [observer.after_finish() for observer in instruments.observers]
+    return loop, findings
+
+
+def _with_findings(
+    found: Measurement, workload: Workload, findings: Sequence[Finding], flags: Sequence[Flag]
+) -> Measurement:
+    """Return a measurement with what its workload and its observers say, and further flags."""
+    all_flags = (*workload.flags, *flags, *(flag for finding in findings for flag in finding.flags), *found.flags)
+    return replace(
+        found,
+        executed_as=workload.execution,
+        waits=workload.waits,
+        flags=flags_of(all_flags),
+        notes=joined_notes(workload.notes, *(finding.notes for finding in findings), found.notes),
+    )
 
 
 def _measure(workload: Workload, instruments: Instruments, protocol: MeasurementProtocol) -> Measurement:
@@ -144,21 +163,10 @@ def _measure(workload: Workload, instruments: Instruments, protocol: Measurement
         power, _ = power_and_check(trace, loop.load_begin.epoch_s, loop.window)
         is_imprecise = not is_precise(loop, power, protocol.relative_error)
     found = evaluate(loop, trace, instruments.device)
-    flags = (
-        *workload.flags,
-        *([Flag.IMPRECISE] if is_imprecise else []),
-        *([Flag.ABOVE_POWER_LIMIT] if loop.is_too_heavy else []),
-        *(flag for finding in findings for flag in finding.flags),
-        *found.flags,
-    )
-    return replace(
-        found,
-        executed_as=workload.execution,
-        duty_cycle=protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None,
-        waits=workload.waits,
-        flags=flags_of(flags),
-        notes=joined_notes(workload.notes, *(finding.notes for finding in findings), found.notes),
-    )
+    flags = [Flag.IMPRECISE] if is_imprecise else []
+    flags += [Flag.ABOVE_POWER_LIMIT] if loop.is_too_heavy else []
+    duty_cycle = protocol.duty_cycle if Flag.DUTY_CYCLE in workload.flags else None
+    return _with_findings(replace(found, duty_cycle=duty_cycle), workload, findings, flags)
 
 
 ONLY_TIMED = "beside its overhead only its time is measured"
@@ -171,31 +179,17 @@ def measure_beside(
 
     Raises CannotMeasureError: it takes no longer than its overhead, as far as noise shows.
     """
-    for observer in instruments.observers:
-        observer.before_start()
-    try:
-        loop = run_pairs(workload, instruments, relative_error, longest_s)
-    finally:
-        findings = [observer.after_finish() for observer in instruments.observers]
-    workload.finish()
+    run = partial(run_pairs, workload, instruments, relative_error, longest_s)
+    loop, findings = _observed(workload, instruments, run)
     # Single differences of a short call may be lost in noise.
     joined = loop.joined(MINIMUM_CHUNKS)
     if min(joined.chunk_durations_s) <= 0:
         raise CannotMeasureError(f"it takes no longer than its overhead alone ({loop.time_s.value:.3g} s)")
     found = evaluate(joined, no_trace(ONLY_TIMED), instruments.device).with_figures(loop.time_s, None, None)
-    is_imprecise = not is_within(loop.time_s, len(loop.chunk_durations_s), relative_error)
-    flags = (
-        *workload.flags,
-        *([Flag.IMPRECISE] if is_imprecise else []),
-        *(flag for finding in findings for flag in finding.flags),
-        *(flag for flag in found.flags if flag is Flag.NO_KERNEL),
-    )
-    found = replace(
-        found,
-        executed_as=workload.execution,
-        flags=flags_of(flags),
-        notes=joined_notes(workload.notes, *(finding.notes for finding in findings)),
-    )
+    # Differences scatter, so that they say nothing of uneven chunks.
+    found = replace(found, flags=flags_of({Flag.NO_KERNEL}.intersection(found.flags)), notes="")
+    is_precise_enough = is_within(loop.time_s, len(loop.chunk_durations_s), relative_error)
+    found = _with_findings(found, workload, findings, [] if is_precise_enough else [Flag.IMPRECISE])
     return with_repeatability(found, instruments.device.repeatability)
 
 

@@ -31,8 +31,8 @@ class Reuse:
 
     ``inputs`` has the distance of each distinct tensor among the operator's arguments, in order, ``weights`` that of a
     module's own parameters and buffers, None without any: the bytes of distinct memory that the run used since, to two
-    digits, at most ``FAR_BYTES``. ``code`` is the number of other kinds of calls since the
-    last one of the same kind, at most ``FAR_CODE``.
+    digits, at most ``FAR_BYTES``. ``code`` is the number of other kinds of calls since the last one of the same kind,
+    at most ``FAR_CODE``.
     """
 
     inputs: tuple[Count, ...]

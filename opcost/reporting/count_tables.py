@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from opcost.columns import fields_of
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
@@ -121,9 +123,9 @@ def print_strangers(found: Sequence[Stranger]) -> None:
     )
     print_table("Operators in foreign models", table, found)
     for name, ratios in (("time", [one.time_ratio for one in found]), ("energy", [one.energy_ratio for one in found])):
-        errors = sorted(abs(one - 1) for one in ratios if one is not None)
+        errors = [abs(one - 1) for one in ratios if one is not None]
         if errors:
-            half, most = (percent(errors[min(int(share * len(errors)), len(errors) - 1)]) for share in (0.5, 0.9))
+            half, most = (percent(float(one)) for one in np.quantile(errors, (0.5, 0.9), method="higher"))
             print_line(
                 f"{name}: {len(errors)} in state, half of them within {half} and 90 % within {most} of their growth"
             )

@@ -51,7 +51,7 @@ from opcost.sources.models import resolve
 from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import load_libraries, quick_difference
-from opcost.torch_backend.capture import steady
+from opcost.torch_backend.capture import repeatable
 from opcost.torch_backend.passes import in_phase
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
 from opcost.torch_backend.ready_model import ReadyModel
@@ -112,10 +112,7 @@ class Workloads:
         context = partial(autocast, setting.precision, self.device)
         if case.operator.is_model:
             ready = self.ready.get(case.operator)
-            ready = ready or resolve(case.operator, setting.code).with_inputs(self.device, context)
-            if ready.first is not None:
-                # The state before takes memory that the loop does not need.
-                ready = replace(steady(ready, context), first=None)
+            ready = repeatable(ready or resolve(case.operator, setting.code).with_inputs(self.device, context), context)
 
             def run() -> object:
                 with context():
@@ -231,9 +228,9 @@ class Apparatus:
         if case.operator.is_model:
             build = partial(once, replace(protocol, at_full_clocks=False))
             return ((case, median_of_builds(build, protocol.builds)),)
-        if case.state:
-            return ((case, undisturbed(once, protocol)),)
-        at_full_clocks = replace(protocol, at_full_clocks=protocol.relative_error is not None)
+        # Between evictions no load is heavy.
+        is_hot = protocol.relative_error is not None and not case.state
+        at_full_clocks = replace(protocol, at_full_clocks=is_hot)
         key = case.operator.key, case.phase, setting
         measurement = undisturbed(once, at_full_clocks, self.duty_cycles.get(key, 1.0))
         self.duty_cycles[key] = measurement.duty_cycle or 1.0

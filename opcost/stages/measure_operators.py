@@ -106,6 +106,7 @@ def measure_operators(
     _warn_of_unknown_values(models, input_data)
     # In state only the time is measured; the energy follows from the warm row.
     needs_states = request.setting.cache == STATE
+    _warn_of_unknown_states(models if needs_states else ())
     works = [
         Work(
             config.name,
@@ -131,10 +132,10 @@ def measure_operators(
         campaigns = campaigns_of(executor, demand)
         pairs = missing_after(executor, demand, of_models, input_data)
         if request.dry_run:
-            states = pairs if needs_states else {}
             plans = (
                 _plan(campaign, pairs.get(kind), for_chains, request, by_name) for kind, campaign in campaigns.items()
             )
+            states = pairs if needs_states else {}
             return _ordered(_with_states(report, states) for plan in plans for report in plan)
 
         def completed(outcome: Outcome) -> OperatorsReport:
@@ -162,12 +163,11 @@ def measure_operators(
             # What fails is in ``failures.csv``, and the kind of chain corrects it.
             deque(outcomes(executor, pairs, progress), maxlen=0)
         reports = [_with_states(report, states) for report in (*reports, *map(completed, waiting))]
+        before = {kind: _before(campaign) for kind, campaign in campaigns.items()}
         for setting in for_chains:
-            before = {kind: _before(campaign) for kind, campaign in campaigns.items()}
             measure_missing_chains(executor, database, progress, setting, before)
-        # States are in the times of their models.
-        corrections_begin_s += sum(outcome.taken_s for campaign in states.values() for outcome in campaign.outcomes)
-        corrections_s = max(time.monotonic() - corrections_begin_s, 0.0)
+        # Without the states, which are in the times of their models.
+        corrections_s = max(0.0, time.monotonic() - corrections_begin_s - _taken_s(states))
     parts_s = _besides_parts_s(time.monotonic() - begin_s, campaigns, corrections_s)
     return _timed(_ordered(reports), parts_s)
 
@@ -205,14 +205,17 @@ def _before(campaign: Campaign) -> Before:
     return Before(sum(campaign.expected_s), taken_s / measured if is_known else None)
 
 
+def _taken_s(campaigns: Mapping[str, Campaign]) -> float:
+    return sum(outcome.taken_s for campaign in campaigns.values() for outcome in campaign.outcomes)
+
+
 def _besides_parts_s(run_s: float, campaigns: Mapping[str, Campaign], corrections_s: float = 0.0) -> dict[str, float]:
     """Return the parts of a run's time besides its models, in s; boards are checked for drift side by side."""
     workers = sum(campaign.workers for campaign in campaigns.values())
     checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / workers
     parts_s = {"drift_checks": checks_s, "cache_corrections": corrections_s}
     known_s = {name: time_s for name, time_s in parts_s.items() if time_s}
-    taken_s = sum(outcome.taken_s for campaign in campaigns.values() for outcome in campaign.outcomes)
-    return {"start": run_s - taken_s - sum(known_s.values()), **known_s}
+    return {"start": run_s - _taken_s(campaigns) - sum(known_s.values()), **known_s}
 
 
 def _timed(reports: Iterable[Report], parts_s: Mapping[str, float]) -> list[Report]:
@@ -232,6 +235,13 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
         with_code = [config.name for config in unknown if config.code is not None]
         counting = command("count", *with_code, has_code=bool(with_code))
         logging.getLogger(__name__).warning(text, ", ".join(names), counting)
+
+
+def _warn_of_unknown_states(models: Sequence[tuple[ModelConfig, OperatorCounts]]) -> None:
+    old = [config.name for config, kept in models if not (config.grid or any(count.reuse for count in kept.counts))]
+    if old:
+        text = "%s: counted without reuse distances, so that calls have no state; to count again, run %s"
+        logging.getLogger(__name__).warning(text, some_of(old), command("count", *old))
 
 
 def _set_done(request: RunRequest, config: ModelConfig) -> bool:
@@ -286,10 +296,10 @@ def _missing_states(
 ) -> dict[str, Campaign]:
     """Plan the calls of models in their states, by the limits of each kind of device that captures graphs."""
     found = {}
-    old = [work.name for work, counts in models if not any(count.reuse for count in counts.counts)]
-    if old:
-        text = "%s: counted without reuse distances, so that calls have no state; to count again, run %s"
-        logging.getLogger(__name__).warning(text, some_of(old), command("count", *old))
+
+    def protocol(is_gpu: bool) -> MeasurementProtocol:
+        return protocol_in_state(demand.protocol_for(is_gpu))
+
     for kind, bench in executor.kinds.items():
         works = []
         for work, counts in models:
@@ -300,10 +310,6 @@ def _missing_states(
                 cases = as_counted((case for case in calls if case.state), counts)
                 works.append(replace(work, setting=setting, cases=cases))
         if any(work.cases for work in works):
-
-            def protocol(is_gpu: bool) -> MeasurementProtocol:
-                return protocol_in_state(demand.protocol_for(is_gpu))
-
             found[kind] = Campaign(executor, kind, replace(demand, works=works, protocol_for=protocol, of_pairs=True))
     return found
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from opcost.columns import grouped
 from opcost.errors import CannotMeasureError, UserError
-from opcost.estimates import Estimate, combined, value_of
+from opcost.estimates import Estimate, combined, ratio_if_known, value_of
 from opcost.measuring.conditions import STATE, WARM
 from opcost.measuring.known_device import Repeatability
 from opcost.measuring.precisions import AUTOCAST_DTYPES
@@ -39,7 +40,7 @@ from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.model_counts import COUNTS
 from opcost.summing.in_state import in_state
 from opcost.torch_backend.call_states import eviction, written_storages
-from opcost.torch_backend.capture import steady
+from opcost.torch_backend.capture import repeatable
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, is_free, total
 from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.repeated_calls import Layer, ObservingMode, Operation
@@ -89,15 +90,11 @@ class Stranger:
 
     @property
     def time_ratio(self) -> float | None:
-        return _ratio(self.in_state.time_s, self.growth.time_s)
+        return ratio_if_known(value_of(self.in_state.time_s), value_of(self.growth.time_s))
 
     @property
     def energy_ratio(self) -> float | None:
-        return _ratio(self.in_state.energy_j, self.growth.energy_j)
-
-
-def _ratio(one: Estimate | None, other: Estimate | None) -> float | None:
-    return None if one is None or other is None or not other.value else one.value / other.value
+        return ratio_if_known(value_of(self.in_state.energy_j), value_of(self.growth.energy_j))
 
 
 def drawn_cases(cases: Iterable[Case], number: int, seed: int) -> list[Case]:
@@ -106,9 +103,7 @@ def drawn_cases(cases: Iterable[Case], number: int, seed: int) -> list[Case]:
     chance = random.Random(seed)
     kinds = [chance.sample(group, len(group)) for group in grouped(small, lambda one: one.operator.short_name).values()]
     chance.shuffle(kinds)
-    longest = max(map(len, kinds), default=0)
-    in_turn = [kind[place] for place in range(longest) for kind in kinds if place < len(kind)]
-    return in_turn[:number]
+    return [one for turn in zip_longest(*kinds) for one in turn if one is not None][:number]
 
 
 def as_stranger(case: Case) -> Case:
@@ -194,9 +189,7 @@ def _line(one: Stranger) -> str:
 
 def _host(apparatus: Apparatus, config: ModelConfig, code: UserCode | None) -> tuple[Host, str]:
     """Return a host, and why it is none."""
-    ready = resolve(model_tuple(config), code).with_inputs(apparatus.device)
-    if ready.first is not None:
-        ready = replace(steady(ready), first=None)
+    ready = repeatable(resolve(model_tuple(config), code).with_inputs(apparatus.device))
     if ready.carried.needs_kernels:
         return Host(config.name, ready.run, 1), "its host carries a state from run to run"
     costs: list[OperationCost] = []

@@ -149,19 +149,21 @@ class Measurements:
         rows = self._under(case.operator, conditions).get(case.key)
         return None if rows is None else _preferred(rows, self._board)
 
-    def found(self, case: Case, conditions: Conditions, input_data: str) -> tuple[MeasurementRow | None, Added | None]:
-        """Return the row of a case, of other captured data if there is none of its own, and what a state adds in it.
+    def found(self, case: Case, conditions: Conditions, input_data: str) -> MeasurementRow | None:
+        """Return the row of a case, of other captured data if there is none of its own."""
+        row = self.find(case, conditions)
+        return self.nearest(case, conditions) if row is None and input_data == CAPTURED else row
 
-        A row in state has its energy from the warm row, of its board if there is one. Without both the warm row is
-        returned.
+    def in_state(
+        self, case: Case, conditions: Conditions, warm_conditions: Conditions, input_data: str
+    ) -> tuple[MeasurementRow | None, Added | None]:
+        """Return the row of a case in its state, and what the state adds; the warm row if one of both is missing.
+
+        The energy is from the warm row, of the row's board if there is one.
         """
-        warm_case, under = (
-            (replace(case, state=""), replace(conditions, cache=WARM)) if case.state else (case, conditions)
-        )
-        row = self.find(case, conditions) if case.state else None
-        warm = (self if row is None else self.preferring(row.circumstances.device_uuid)).find(warm_case, under)
-        if warm is None and input_data == CAPTURED:
-            warm = self.nearest(warm_case, under)
+        row = self.find(case, conditions)
+        rows = self if row is None else self.preferring(row.circumstances.device_uuid)
+        warm = rows.found(replace(case, state=""), warm_conditions, input_data)
         return (warm, None) if row is None or warm is None else in_state(row, warm, case)
 
     def nearest(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
@@ -362,11 +364,16 @@ Rows: TypeAlias = Sequence[tuple[OperatorCount, Sequence[tuple[Case, int, Measur
 
 def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Conditions, input_data: str) -> Rows:
     found, limits = [], limits_of(conditions)
+    # Once, since conditions keep their key.
+    warm = conditions if limits is None else replace(conditions, cache=WARM)
     for count in counts.counts:
         calls = []
         for case, occurrences in cases_of_count(count, input_data, limits):
-            under = conditions if limits is None or case.state else replace(conditions, cache=WARM)
-            row, added = measurements.found(replace(case, counted=count), under, input_data)
+            if case.state:
+                counted = replace(case, counted=count)
+                row, added = measurements.in_state(counted, conditions, warm, input_data)
+            else:
+                row, added = measurements.found(case, warm, input_data), None
             if row is not None:
                 calls.append((case, occurrences, row, added))
         found.append((count, calls))

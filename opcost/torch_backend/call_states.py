@@ -6,12 +6,11 @@ cache, other data and weights come from memory, and so does the code of kernels 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
-from torch import nn
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of, is_gpu
@@ -19,7 +18,7 @@ from opcost.measuring.workload import Call, Calls
 from opcost.operators.reuse import CallState
 from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.repeated_calls import Layer, ObservingMode, Operation, device_memory, storage_of
-from opcost.torch_backend.values import distinct_tensors
+from opcost.torch_backend.values import distinct_tensors, own_tensors
 
 EVICTING_RATIO = 2.6
 """Bytes to read and write to evict all data, as a multiple of the cache's size."""
@@ -51,8 +50,8 @@ class Eviction:
     def code(self, dtype: torch.dtype) -> None:
         """Run kernels of all dtypes, those of one first: its own kernels may be among them."""
         with torch.autocast(self._device_type, enabled=False):
-            for calls in (self.kernels.get(dtype, ()), *(own for other, own in self.kernels.items() if other != dtype)):
-                for call in calls:
+            for other in sorted(self.kernels, key=lambda other: other != dtype):
+                for call in self.kernels[other]:
                     call()
 
 
@@ -89,7 +88,7 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
     Inputs that it writes into are restored before each call. Raises CannotMeasureError: the state is that of another
     number of tensors.
     """
-    inputs, weights = distinct_tensors(layer.args, layer.kwargs), weights_of(layer)
+    inputs, weights = distinct_tensors(layer.args, layer.kwargs), own_tensors(layer.function)
     if len(inputs) != len(state.far_inputs):
         raise CannotMeasureError(f"its state is that of {len(state.far_inputs)} inputs, not of {len(inputs)}")
     all_far = [state.far_weights] * len(weights) + list(state.far_inputs)
@@ -118,13 +117,7 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
     return Calls(prepare_and_call, overhead=prepare)
 
 
-def weights_of(layer: Layer) -> list[torch.Tensor]:
-    """Return the parameters and buffers of a module; those of a function are among its inputs."""
-    function = layer.function
-    return [*function.parameters(), *function.buffers()] if isinstance(function, nn.Module) else []
-
-
-def _writer(tensor: torch.Tensor, is_changed: bool) -> Callable[[], object]:
+def _writer(tensor: torch.Tensor, is_changed: bool) -> Call:
     """Return a call that writes all memory of a tensor again with its present values, by a kernel.
 
     Values that a call has changed come from a copy. Others are written in place, since a copy would fill the cache too.
@@ -138,17 +131,18 @@ def _writer(tensor: torch.Tensor, is_changed: bool) -> Callable[[], object]:
 
 def written_storages(layer: Layer) -> set[int]:
     """Return the storages of inputs and weights that a call writes into, and restore them."""
-    found: set[int] = set()
+    own = {storage_of(one): one for one in (*own_tensors(layer.function), *distinct_tensors(layer.args, layer.kwargs))}
+    restoring: dict[int, Call] = {}
 
     def run(operation: Operation) -> object:
-        found.update(map(storage_of, operation.written))
+        # Before it is written for the first time.
+        for one in own.keys() & map(storage_of, operation.written) - restoring.keys():
+            restoring[one] = _writer(own[one], is_changed=True)
         return operation.run()
 
-    own = {storage_of(one): one for one in (*weights_of(layer), *distinct_tensors(layer.args, layer.kwargs))}
-    restoring = {one: _writer(tensor, is_changed=True) for one, tensor in own.items()}
-    with running_calls(), ObservingMode(run):
-        layer.call()
     with running_calls():
-        for one in found & own.keys():
-            restoring[one]()
-    return found & own.keys()
+        with ObservingMode(run):
+            layer.call()
+        for restore in restoring.values():
+            restore()
+    return set(restoring)

@@ -62,7 +62,7 @@ from opcost.torch_backend.ready_model import (
 )
 from opcost.torch_backend.run_state import changes_since, put_back
 from opcost.torch_backend.switches import autocast_dtypes
-from opcost.torch_backend.values import distinct_tensors, plain_value, stored_parts, tensors_within
+from opcost.torch_backend.values import distinct_tensors, own_tensors, plain_value, stored_parts, tensors_within
 from opcost.units import gigaflop, percent, some_of
 
 
@@ -150,6 +150,11 @@ def steady(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
         problem = f"its work changes from call to call ({flops}), so that a loop measures other calls"
         raise CannotMeasureError(f"{problem}; let each call do the same work, as by a fixed depth, or an empty cache")
     return ready
+
+
+def repeatable(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
+    """Return a model as a loop runs it: ``steady`` if it has run first, without the state before, for its memory."""
+    return ready if ready.first is None else replace(steady(ready, context), first=None)
 
 
 def run_first(ready: ReadyModel, context: Context = nullcontext) -> ReadyModel:
@@ -438,9 +443,7 @@ class _Recorder(TorchFunctionMode):
         """Yield the counts in order of first call, with indices of modules; costs are means over all calls."""
         indices = {path: index for index, path in enumerate(modules)}
         in_order = sorted((call for calls in self.calls.values() for call in calls), key=attrgetter("position"))
-        reuse = {
-            call.position: found for call, found in zip(in_order, reuses([call.use for call in in_order]), strict=True)
-        }
+        reuse = reuses([call.use for call in in_order])
         for operator, calls in self.calls.items():
             cost = total([call.cost for call in calls])
             yield OperatorCount(
@@ -491,10 +494,9 @@ class _Recorder(TorchFunctionMode):
             operator = module_tuple(named, args, kwargs)
         else:
             operator = function_tuple(named, args, kwargs, self._fingerprint)
-        weights = (*named.parameters(), *named.buffers()) if isinstance(named, nn.Module) else ()
         with _disable_current_modes():
             blocks = self._blocks
-            own = blocks.of(weights)
+            own = blocks.of(own_tensors(named))
             use = Use(blocks.of(distinct_tensors(args, kwargs)), own, (), (), None)
             call = _Call(operator, weight_bytes=sum(size for _, size in own), use=use)
             if self._device == META:
@@ -516,8 +518,7 @@ class _Recorder(TorchFunctionMode):
         if not is_within and any(map(dispatches_itself, map(type, tensors_of((args, kwargs))))):
             # The operations on the parts are the operators.
             return function(*args, **kwargs)
-        weights = (*named.parameters(), *named.buffers()) if isinstance(named, nn.Module) else ()
-        if not is_within and (function in GRADIENTS or _is_transformed((args, kwargs, weights))):
+        if not is_within and (function in GRADIENTS or _is_transformed((args, kwargs, own_tensors(named)))):
             # Each operation is a call instead. Autograd runs those of a GPU in a thread that takes over the mode.
             self._is_split = True
             try:

@@ -512,18 +512,13 @@ WITHOUT_PRODUCTS = frozenset(
     "col2im pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle index index_select index_put "
     "_unsafe_index _index_put_impl_ index_add index_copy index_reduce gather scatter scatter_add scatter_reduce take "
     "put masked_select masked_scatter embedding embedding_renorm_ _embedding_bag _embedding_bag_forward_only tril triu "
-    "slice_backward select_backward embedding_dense_backward index_backward reflection_pad1d_backward "
-    "reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward "
-    "replication_pad3d_backward upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
-    "upsample_bilinear2d_backward avg_pool2d_backward native_layer_norm_backward native_group_norm_backward "
-    "native_batch_norm_backward diag_embed slice_scatter select_scatter diagonal_scatter as_strided_scatter "
-    "_unsafe_masked_index _unsafe_masked_index_put_accumulate _chunk_cat unfold_backward "
-    "max_pool2d_with_indices_backward lu_unpack expand_copy diagonal_copy alias_copy as_strided_copy narrow_copy "
-    "view_copy permute_copy split_copy split_with_sizes_copy unbind_copy unfold_copy squeeze_copy unsqueeze_copy "
-    "transpose_copy t_copy detach_copy slice_copy select_copy _pack_padded_sequence _to_sparse _to_sparse_csr "
-    "_to_sparse_csc _to_sparse_bsr _to_sparse_bsc _to_dense _jagged_to_padded_dense_forward convert_element_type "
-    "_padded_dense_to_jagged_forward _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned "
-    "_nested_tensor_from_tensor_list to_padded_tensor "
+    "slice_backward select_backward embedding_dense_backward diag_embed slice_scatter select_scatter diagonal_scatter "
+    "as_strided_scatter _unsafe_masked_index _unsafe_masked_index_put_accumulate _chunk_cat unfold_backward lu_unpack "
+    "expand_copy diagonal_copy alias_copy as_strided_copy narrow_copy view_copy permute_copy split_copy "
+    "split_with_sizes_copy unbind_copy unfold_copy squeeze_copy unsqueeze_copy transpose_copy t_copy detach_copy "
+    "slice_copy select_copy _pack_padded_sequence _to_sparse _to_sparse_csr _to_sparse_csc _to_sparse_bsr "
+    "_to_sparse_bsc _to_dense _jagged_to_padded_dense_forward convert_element_type _padded_dense_to_jagged_forward "
+    "_nested_tensor_from_mask _nested_tensor_from_mask_left_aligned _nested_tensor_from_tensor_list to_padded_tensor "
     # filling
     "fill index_fill zero_ zeros ones full eye zeros_like ones_like full_like new_zeros new_ones "
     "_new_zeros_with_same_feature_meta new_full scalar_tensor arange linspace logspace tril_indices triu_indices "
@@ -539,6 +534,7 @@ WITHOUT_PRODUCTS = frozenset(
     "cauchy_ geometric_ log_normal_".split()
     + [f"quantized::{name}" for name in QUANTISED_WITHOUT_PRODUCTS]
 )
-"""Names of operations that move or combine elements. Outer products (``outer``, ``kron``, ``addr``) are elementwise.
+"""Names of operations that move or combine elements, and whose gradients do, which are not listed. Outer products
+(``outer``, ``kron``, ``addr``) are elementwise.
 
 The FLOPs of an operation that is neither listed here nor has a formula are unknown, not 0."""

@@ -42,7 +42,7 @@ from opcost.torch_backend.ready_model import (
     store_weights,
     weight_dtype,
 )
-from opcost.torch_backend.values import Integers, is_dense, plain_value, public_name, unpacked
+from opcost.torch_backend.values import Integers, is_dense, own_tensors, plain_value, public_name, unpacked
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
 """The only packages, besides ``WHOLE_CHAINS``, from which classes are imported by name, because importing runs code."""
@@ -432,7 +432,7 @@ def module_parameters(module: nn.Module) -> Iterator[tuple[str, PlainValue]]:
             unknown.append(name)
         elif parameter.default is parameter.empty or value != plain_parameter(name, parameter.default):
             yield name, value
-    if not all(map(is_dense, (*module.parameters(), *module.buffers()))):
+    if not all(map(is_dense, own_tensors(module))):
         unknown.append("dense weights")
     if unknown:
         shapes = [(name, tuple(weight.shape)) for name, weight in module.named_parameters()]

@@ -52,7 +52,7 @@ from opcost.torch_backend.run_state import (
     kept_state,
     state_of,
 )
-from opcost.torch_backend.values import is_dense, packed_tensors
+from opcost.torch_backend.values import is_dense, own_tensors, packed_tensors
 from opcost.units import some_of
 
 Result = TypeVar("Result")
@@ -295,7 +295,7 @@ def check_form(ready: ReadyModel, operator: OperatorTuple, name: str) -> None:
 
 def _weights(module: nn.Module) -> Iterator[torch.Tensor]:
     """Yield the dense weights that are not integers."""
-    weights = filter(is_dense, (*module.parameters(), *module.buffers()))
+    weights = filter(is_dense, own_tensors(module))
     return (weight for weight in weights if weight.is_floating_point() or weight.is_complex())
 
 

@@ -22,7 +22,7 @@ from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.cost_counter import autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.formulas import WRITTEN
 from opcost.torch_backend.passes import DispatchMode, running_calls
-from opcost.torch_backend.values import arguments_by_name
+from opcost.torch_backend.values import arguments_by_name, own_tensors
 from opcost.units import megabytes
 
 SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}
@@ -251,7 +251,7 @@ class Layer:
     def weights(self) -> list[torch.Tensor]:
         """A module's parameters and buffers, or the weights among a function's inputs."""
         if isinstance(self.function, nn.Module):
-            return [*self.function.parameters(), *self.function.buffers()]
+            return own_tensors(self.function)
         place = WEIGHTS_OF_FUNCTIONS.get(self.function, len(self.args))
         return [value for value in self.args[place : place + 1] if isinstance(value, torch.Tensor)]
 

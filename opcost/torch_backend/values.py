@@ -144,6 +144,11 @@ def tensors_within(value: Any) -> Iterator[torch.Tensor]:
         yield from tensors_within(part)
 
 
+def own_tensors(function: Any) -> list[torch.Tensor]:
+    """Return the parameters and buffers of a module, none for a function."""
+    return [*function.parameters(), *function.buffers()] if isinstance(function, torch.nn.Module) else []
+
+
 def distinct_tensors(args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """Return the different tensors of a call in the order of its tuple's ``distinct_specs``."""
     values = [*args, *(value for _, value in sorted(kwargs.items()))]

@@ -15,6 +15,7 @@ from opcost.measuring.setting import Setting
 from opcost.operators.reuse import Reuse
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.prediction.durations import IN_STATE_S
+from opcost.stages.compare import ComparingReport
 from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
 from opcost.storage.configs import model_tuple
 from opcost.storage.model_counts import COUNTS
@@ -53,6 +54,13 @@ def measure(campaign: SimulatedCampaign, setting: Setting = IN_STATE) -> None:
     assert (report.failed, report.remaining) == (0, 0)
 
 
+def compared(campaign: SimulatedCampaign) -> ComparingReport:
+    """Measure the whole, and return the sum in state beside it."""
+    measure_full_models(campaign.request(), lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+    (report,) = compare_models(campaign.request(), OperatorRuns(cache=STATE))
+    return report
+
+
 def test_a_tuple_is_measured_warm_and_in_each_state_of_its_calls(campaign: SimulatedCampaign) -> None:
     measure(campaign)
     rows = campaign.database.operator_measurements.rows()
@@ -67,23 +75,19 @@ def test_a_tuple_is_measured_warm_and_in_each_state_of_its_calls(campaign: Simul
 
 def test_a_sum_in_state_has_the_row_of_each_call_with_the_energy_that_follows(campaign: SimulatedCampaign) -> None:
     measure(campaign)
-    request = campaign.request()
-    measure_full_models(request, lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
-    (report,) = compare_models(request, OperatorRuns(cache=STATE))
-    (row,) = report.comparisons
+    (row,) = compared(campaign).comparisons
     assert row.time_s == pytest.approx(3 * 22e-6 + 2 * 30e-6, rel=0.02)
     # One input of 8 MB comes from memory, as the whole call of 24 MB stays in the cache in its loop.
     added_s = 3 * 2e-6 + 2 * 10e-6
     energy_j = 5 * WARM_TIME_S * WARM_POWER_W + H200.waiting_w.value * added_s + 2 * 8 * MB * H200.byte_j.value
     assert row.energy_j == pytest.approx(energy_j, rel=0.02)
-    (warm,) = compare_models(request)[0].comparisons
+    (warm,) = compare_models(campaign.request())[0].comparisons
     assert warm.time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
 
 
 def test_calls_share_the_errors_of_their_warm_row_and_of_the_card(campaign: SimulatedCampaign) -> None:
     measure(campaign)
-    measure_full_models(campaign.request(), lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
-    (row,) = compare_models(campaign.request(), OperatorRuns(cache=STATE))[0].comparisons
+    (row,) = compared(campaign).comparisons
     added_j = H200.waiting_w.standard_error * (3 * 2e-6 + 2 * 10e-6), H200.byte_j.standard_error * 2 * 8 * MB
     warm = campaign.database.operator_measurements.rows()[0].measurement
     assert warm.energy_standard_error_j is not None
@@ -94,8 +98,7 @@ def test_calls_share_the_errors_of_their_warm_row_and_of_the_card(campaign: Simu
 def test_the_energy_that_a_state_adds_is_unknown_on_other_cards(campaign: SimulatedCampaign) -> None:
     campaign.conditions = replace(campaign.conditions, device_product="NVIDIA A100")
     measure(campaign)
-    measure_full_models(campaign.request(), lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
-    (row,) = compare_models(campaign.request(), OperatorRuns(cache=STATE))[0].comparisons
+    (row,) = compared(campaign).comparisons
     assert row.time_s == pytest.approx(3 * 22e-6 + 2 * 30e-6, rel=0.02)
     assert row.energy_j is None
 
@@ -134,8 +137,7 @@ def test_a_call_whose_state_is_not_measured_costs_what_it_costs_warm_and_it_is_s
         write_both(config, replace(counts, counts=tuple(replace(one, reuse=()) for one in counts.counts)))
     measure(campaign, Setting() if has_distances else IN_STATE)
     assert ("counted without reuse distances" in caplog.text) is not has_distances
-    measure_full_models(campaign.request(), lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
-    (report,) = compare_models(campaign.request(), OperatorRuns(cache=STATE))
+    report = compared(campaign)
     assert report.comparisons[0].time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
     assert report.comparisons[0].correction_time_s is None
     assert RemarkKind.NOT_IN_STATE in [remark.kind for remark in report.remarks[0]]
