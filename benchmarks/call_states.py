@@ -76,15 +76,23 @@ def show(title: str, heads: list[object], rows: Iterator[list[object]]) -> None:
         print(*row, sep="\t", flush=True)
 
 
-def data_rows(sizes_mb: list[int], distances_mb: list[int]) -> Iterator[list[object]]:
+def products(distance_mb: int) -> list[Call]:
+    """Return products of matrices that read and write other memory, 4 MB each."""
+    rows, columns = 1024, 720
+    matrices = [(bf16(rows, columns), bf16(columns, columns), bf16(rows, columns)) for _ in range(distance_mb // 4)]
+    return [partial(torch.mm, first, second, out=out) for first, second, out in matrices]
+
+
+def data_rows(sizes_mb: list[int], distances_mb: list[int], by_products: bool) -> Iterator[list[object]]:
     """A tensor is written, then other memory, then the tensor is read."""
     evict = Eviction(DEVICE)
     other = torch.zeros(max(distances_mb) * MB // 4 + 1, device=DEVICE)
     for size in sizes_mb:
         tensor, row = torch.zeros(size * MB // 4, device=DEVICE), list[object]()
         for distance in distances_mb:
-            touch = partial(other[: distance * MB // 4].add_, 1) if distance else lambda: None
-            before = evict.data, partial(tensor.add_, 0), touch
+            adding = [partial(other[: distance * MB // 4].add_, 1)] if distance else []
+            touch = products(distance) if by_products else adding
+            before = evict.data, partial(tensor.add_, 0), *touch
             row.append(f"{timed(in_turn(*before, partial(torch.sum, tensor)), in_turn(*before))[0]:.2f}")
         yield [f"read {size} MB", *row]
 
@@ -142,9 +150,11 @@ def main() -> None:
     with torch.inference_mode():
         if chosen.data:
             distances = [0, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 96, 128]
-            show("us to read, by MB of other data", list(distances), data_rows([2, 8, 16, 32], distances))
+            for by_products in (False, True):
+                title = f"us to read, by MB of other data, written by {'products' if by_products else 'additions'}"
+                show(title, list(distances), data_rows([2, 8, 16, 32], distances, by_products))
         if chosen.code:
-            numbers = [0, 1, 2, 4, 6, 8, 12, 16, 20, 24]
+            numbers = [0, 1, 2, 3, 4, 6, 8, 12, 16, 20, 24]
             show("us behind kinds of kernels", list(numbers), code_rows(numbers))
         if chosen.precision:
             show("us of nothing", [], control_rows())

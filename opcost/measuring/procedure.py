@@ -28,6 +28,10 @@ TIMING = MeasurementProtocol(warm_up_s=0.0, loop_s=0.02)
 """The loop of an overhead of which only the time is measured."""
 
 
+DIFFERENCE_SHARE = 1 / 5**0.5
+"""The relative error of two loops, one of which takes twice as long as the other, over that of their difference."""
+
+
 def undisturbed(
     measure_once: Callable[[MeasurementProtocol], Measurement],
     protocol: MeasurementProtocol,
@@ -98,8 +102,10 @@ def _measured_without(
 ) -> Measurement:
     """Measure a workload, and its overhead, which is only timed if it waits and the power of waiting is known."""
     clock, known = instruments.clock, instruments.waiting_power
-    waiting = known.recent(clock.read().monotonic_s) if overhead.only_waits else None
+    waiting, asked = known.recent(clock.read().monotonic_s) if overhead.only_waits else None, protocol.relative_error
     if waiting is None:
+        if asked is not None and not overhead.only_waits:
+            protocol = replace(protocol, relative_error=asked * DIFFERENCE_SHARE)
         # The overhead comes first, so that the meter's last log is the workload's.
         measure_once = partial(_measure, overhead, instruments, protocol)
         less = _repeated(measure_once, lambda one: Flag.CLOCKS_STILL_LOW not in one.flags, RETRIES.overhead)
@@ -111,7 +117,7 @@ def _measured_without(
         # The overhead comes last, because clocks are full after the workload.
         loop, _ = _observed(overhead, instruments, partial(run_loop, overhead, instruments, TIMING))
         less = lasting(waiting, loop.time_s)
-    return without_overhead(measurement, less, protocol.relative_error)
+    return without_overhead(measurement, less, asked)
 
 
 def _observed(workload: Workload, instruments: Instruments, run: Callable[[], Loop]) -> tuple[Loop, Sequence[Finding]]:

@@ -73,7 +73,10 @@ _STATE = re.compile(r"inputs((?: near| far)*)(, weights far)?(, code far)?")
 
 @dataclass(frozen=True)
 class NearLimits:
-    """The reuse distances up to which a card finds data (bytes) and code (kinds of calls) in its caches."""
+    """The reuse distances up to which a card finds data (bytes) and code (kinds of calls) in its caches.
+
+    Half of a tensor's own size counts, too: on average its bytes were followed by so many of its others.
+    """
 
     data_bytes: int
     code: int
@@ -107,7 +110,7 @@ def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallS
     if len(specs) != len(reuse.inputs):
         return None
     far = (
-        distance > limits.data_bytes and SMALLEST_FAR_BYTES <= spec.memory_bytes <= LARGEST_FAR_BYTES
+        distance + spec.memory_bytes / 2 > limits.data_bytes and SMALLEST_FAR_BYTES <= spec.memory_bytes <= LARGEST_FAR_BYTES
         for spec, distance in zip(specs, reuse.inputs, strict=True)
     )
     return CallState(tuple(far), (reuse.weights or 0) > limits.data_bytes, reuse.code > limits.code)

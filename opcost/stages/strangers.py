@@ -54,13 +54,13 @@ LARGEST_BYTES = 12 * 2**20
 EVERY, EVERY_FOR_ENERGY = 13, 5
 """A stranger is inserted behind every so many operations of its host; more of them have an energy that stands out."""
 
-BETWEEN_RATIO = 2.0
+BETWEEN_RATIO = 1.0
 """The least bytes that a host moves between two strangers, over the size of the cache: they are to be far."""
 
 ENERGY_FROM_S = 20e-6
 """Shorter calls add too little energy to a host."""
 
-ENERGY_LOOP_S, ENERGY_PAIRS = 1.0, 2
+ENERGY_LOOP_S, ENERGY_PAIRS = 3.0, 2
 TIME_PRECISION, LONGEST_TIMING_S = 0.005, 1.5
 
 

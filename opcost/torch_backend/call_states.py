@@ -17,7 +17,14 @@ from opcost.measuring.conditions import device_type_of, is_gpu
 from opcost.measuring.workload import Call, Calls
 from opcost.operators.reuse import CallState
 from opcost.torch_backend.passes import running_calls
-from opcost.torch_backend.repeated_calls import Layer, ObservingMode, Operation, device_memory, storage_of
+from opcost.torch_backend.repeated_calls import (
+    Layer,
+    ObservingMode,
+    Operation,
+    device_memory,
+    storage_of,
+    writer,
+)
 from opcost.torch_backend.values import distinct_tensors, own_tensors
 
 EVICTING_RATIO = 2.6
@@ -96,7 +103,7 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
     near = {storage_of(one) for one, is_far in zip((*weights, *inputs), all_far, strict=True) if not is_far}
     changed = written_storages(layer)
     # In this order, the inputs last.
-    writers = {one: _writer(tensor, one in changed) for one, tensor in tensors.items() if one in near | changed}
+    writers = {one: writer(tensor, one in changed) for one, tensor in tensors.items() if one in near | changed}
     before = [write for one, write in writers.items() if one not in near]
     after = [write for one, write in writers.items() if one in near]
     dtype = next((one.dtype for one in (*inputs, *weights) if one.is_floating_point()), torch.float32)
@@ -117,18 +124,6 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
     return Calls(prepare_and_call, overhead=prepare)
 
 
-def _writer(tensor: torch.Tensor, is_changed: bool) -> Call:
-    """Return a call that writes all memory of a tensor again with its present values, by a kernel.
-
-    Values that a call has changed come from a copy. Others are written in place, since a copy would fill the cache too.
-    """
-    with torch.no_grad():
-        content = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-        # Wider elements are written faster.
-        content = content.view(torch.int32) if content.numel() % 4 == 0 else content
-        return partial(torch.add, content.clone() if is_changed else content, 0, out=content)
-
-
 def written_storages(layer: Layer) -> set[int]:
     """Return the storages of inputs and weights that a call writes into, and restore them."""
     own = {storage_of(one): one for one in (*own_tensors(layer.function), *distinct_tensors(layer.args, layer.kwargs))}
@@ -137,7 +132,7 @@ def written_storages(layer: Layer) -> set[int]:
     def run(operation: Operation) -> object:
         # Before it is written for the first time.
         for one in own.keys() & map(storage_of, operation.written) - restoring.keys():
-            restoring[one] = _writer(own[one], is_changed=True)
+            restoring[one] = writer(own[one], is_changed=True)
         return operation.run()
 
     with running_calls():

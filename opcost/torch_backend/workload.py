@@ -254,8 +254,8 @@ def operator_workload(
     """Return an operator tuple with fresh weights and random inputs as a repeatable load on a device.
 
     ``cache`` is one of ``CACHES``, or the state of each call, for a ``PairedWorkload``. A loop of calls runs in one
-    ``context``. An in-place operator adds and subtracts in turn or writes into another tensor: in a loop it would
-    modify its own input, and with it the power. An output with NaN or infinity is flagged if the inputs have none.
+    ``context``. An in-place operator adds and subtracts in turn, or finds its input written again, on a CPU another
+    tensor for its output: in a loop it would modify its own input, and with it the power. An output with NaN or infinity is flagged if the inputs have none.
     Raises CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):
@@ -264,7 +264,7 @@ def operator_workload(
             if isinstance(cache, CallState):
                 calls = calls_in_state(layer, cache, eviction(device))
             else:
-                calls = repeated(layer, cache, partial(device_memory, device))
+                calls = repeated(layer, cache, partial(device_memory, device), restores=is_gpu(device))
             flags: Flags = ()
             # Operators that only allocate return whatever the memory held.
             if operator.short_name not in ALLOCATIONS:
