@@ -67,6 +67,8 @@ SMALLEST_FAR_BYTES = 2**16
 LARGEST_FAR_BYTES = 2**28
 """Smaller inputs take no time to speak of, and of larger ones a cache holds next to nothing: they count as near."""
 
+LARGEST_OWN_SHARE = 0.75
+
 NEAR, FAR = "near", "far"
 _STATE = re.compile(r"inputs((?: near| far)*)(, weights far)?(, code far)?")
 
@@ -75,11 +77,15 @@ _STATE = re.compile(r"inputs((?: near| far)*)(, weights far)?(, code far)?")
 class NearLimits:
     """The reuse distances up to which a card finds data (bytes) and code (kinds of calls) in its caches.
 
-    Half of a tensor's own size counts, too: on average its bytes were followed by so many of its others.
+    Half of a tensor's own size counts, too: on average its bytes were followed by so many of its others. What was
+    used last is near, as far as it fits, whatever its size.
     """
 
     data_bytes: int
     code: int
+
+    def is_far(self, distance: int, size_bytes: int) -> bool:
+        return distance + min(size_bytes / 2, LARGEST_OWN_SHARE * self.data_bytes) > self.data_bytes
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallS
     if len(specs) != len(reuse.inputs):
         return None
     far = (
-        distance + spec.memory_bytes / 2 > limits.data_bytes and SMALLEST_FAR_BYTES <= spec.memory_bytes <= LARGEST_FAR_BYTES
+        limits.is_far(distance, spec.memory_bytes) and SMALLEST_FAR_BYTES <= spec.memory_bytes <= LARGEST_FAR_BYTES
         for spec, distance in zip(specs, reuse.inputs, strict=True)
     )
     return CallState(tuple(far), (reuse.weights or 0) > limits.data_bytes, reuse.code > limits.code)

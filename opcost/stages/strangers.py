@@ -54,7 +54,7 @@ LARGEST_BYTES = 12 * 2**20
 EVERY, EVERY_FOR_ENERGY = 13, 5
 """A stranger is inserted behind every so many operations of its host; more of them have an energy that stands out."""
 
-BETWEEN_RATIO = 1.0
+BETWEEN_RATIO = 2.0
 """The least bytes that a host moves between two strangers, over the size of the cache: they are to be far."""
 
 ENERGY_FROM_S = 20e-6

@@ -36,7 +36,7 @@ class CardCaches:
     byte_j: Estimate | None = None
 
 
-H200 = CardCaches(NearLimits(16 * 10**6, 8), 40e6, Estimate(150.0, 30.0), Estimate(95e-12, 20e-12))
+H200 = CardCaches(NearLimits(30 * 10**6, 3), 40e6, Estimate(150.0, 30.0), Estimate(95e-12, 20e-12))
 """By thirteen operators in a model and alone (``docs/log/states.md``)."""
 
 OTHERS = CardCaches(H200.near, H200.kept_bytes)
