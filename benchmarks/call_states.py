@@ -22,7 +22,7 @@ from opcost.measuring.procedure import measure_beside
 from opcost.measuring.workload import Call, Calls
 from opcost.meters.host import SystemClock
 from opcost.meters.opening import no_meters
-from opcost.operators.reuse import CallState
+from opcost.operators.reuse import CallState, Place
 from opcost.torch_backend.call_states import Eviction, calls_in_state
 from opcost.torch_backend.repeated_calls import Layer
 from opcost.torch_backend.workload import EagerWorkload, additions, beside
@@ -114,7 +114,9 @@ def control_rows() -> Iterator[list[object]]:
     """The same work on both sides takes no time more."""
     evict = Eviction(DEVICE)
     for is_far in (False, True):
-        calls = calls_in_state(next(operators())[1], CallState((True, is_far), False, is_far), evict)
+        calls = calls_in_state(
+            next(operators())[1], CallState((Place.FAR, Place.FAR if is_far else Place.NEAR), False, is_far), evict
+        )
         assert calls.overhead is not None
         pair = beside(EagerWorkload(Calls(calls.overhead, overhead=calls.overhead), DEVICE))
         instruments = Instruments(no_meters(DEVICE).meter(""), SystemClock())
@@ -126,7 +128,8 @@ def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
     evict = Eviction(DEVICE)
     for name, layer in operators():
         inputs = sum(isinstance(one, torch.Tensor) for one in layer.args)
-        for state in (CallState((False,) * inputs, False, False), CallState((True,) * inputs, False, True)):
+        for place in Place:
+            state = CallState((place,) * inputs, False, place is Place.FAR)
             calls, row = calls_in_state(layer, state, evict), list[object]()
             assert calls.overhead is not None
             for precise in seconds:
@@ -135,7 +138,7 @@ def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
                     row.append(f"{found_us:.2f} ± {error_us:.2f} in {taken_s:.2f} s")
                 except CannotMeasureError as error:
                     row.append(str(error))
-            yield [name, "far" if state.far_code else "near", *row]
+            yield [name, place.value, *row]
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import count
 from operator import itemgetter
 
@@ -31,8 +32,8 @@ class Reuse:
 
     ``inputs`` has the distance of each distinct tensor among the operator's arguments, in order, ``weights`` that of a
     module's own parameters and buffers, None without any: the bytes of distinct memory that the run used since, to two
-    digits, at most ``FAR_BYTES``. ``code`` is the number of other kinds of calls since the last one of the same kind,
-    at most ``FAR_CODE``.
+    digits, at most ``FAR_BYTES``. What a call reads counts half for what it writes, since both go on side by side.
+    ``code`` is the number of other kinds of calls since the last one of the same kind, at most ``FAR_CODE``.
     """
 
     inputs: tuple[Count, ...]
@@ -69,8 +70,24 @@ LARGEST_FAR_BYTES = 2**28
 
 LARGEST_OWN_SHARE = 0.75
 
-NEAR, FAR = "near", "far"
-_STATE = re.compile(r"inputs((?: near| far)*)(, weights far)?(, code far)?")
+SMALLEST_HALF_BYTES = 8 * 10**6
+"""Of smaller inputs nothing is displaced while they are written."""
+
+HALF_SHARES = 0.25, 0.75
+"""The reuse distances, over an input's size, at which it is as one that was copied: while it was written, as many other
+bytes were read, and half of them since each of its own on average."""
+
+
+class Place(Enum):
+    """Where a call finds an input: in the cache, there as far as another one left it room, or in memory."""
+
+    NEAR = "near"
+    HALF = "half"
+    FAR = "far"
+
+
+_PLACES = "|".join(place.value for place in Place)
+_STATE = re.compile(rf"inputs((?: (?:{_PLACES}))*)(, weights far)?(, code far)?")
 
 
 @dataclass(frozen=True)
@@ -84,20 +101,27 @@ class NearLimits:
     data_bytes: int
     code: int
 
-    def is_far(self, distance: int, size_bytes: int) -> bool:
-        return distance + min(size_bytes / 2, LARGEST_OWN_SHARE * self.data_bytes) > self.data_bytes
+    def place(self, distance: int, size_bytes: int) -> Place:
+        """Return the place of an input of a size at a reuse distance."""
+        if not SMALLEST_FAR_BYTES <= size_bytes <= LARGEST_FAR_BYTES:
+            return Place.NEAR
+        least, most = (share * size_bytes for share in HALF_SHARES)
+        if size_bytes >= SMALLEST_HALF_BYTES and least <= distance <= most:
+            return Place.HALF
+        own_bytes = min(size_bytes / 2, LARGEST_OWN_SHARE * self.data_bytes)
+        return Place.FAR if distance + own_bytes > self.data_bytes else Place.NEAR
 
 
 @dataclass(frozen=True)
 class CallState:
-    """The things that a call finds far: each distinct tensor of its arguments, its weights, its code."""
+    """The place of each distinct tensor of a call's arguments; whether its weights and its code are far."""
 
-    far_inputs: tuple[bool, ...]
+    inputs: tuple[Place, ...]
     far_weights: bool
     far_code: bool
 
     def __str__(self) -> str:
-        inputs = "".join(f" {FAR if is_far else NEAR}" for is_far in self.far_inputs)
+        inputs = "".join(f" {place.value}" for place in self.inputs)
         return f"inputs{inputs}{', weights far' * self.far_weights}{', code far' * self.far_code}"
 
 
@@ -107,7 +131,7 @@ def parse_state(text: str) -> CallState:
     if found is None:
         raise ValueError(f"{text!r} is no state of a call")
     inputs, weights, code = found.groups()
-    return CallState(tuple(one == FAR for one in inputs.split()), weights is not None, code is not None)
+    return CallState(tuple(map(Place, inputs.split())), weights is not None, code is not None)
 
 
 def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallState | None:
@@ -115,11 +139,8 @@ def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallS
     specs = distinct_specs(operator.arguments)
     if len(specs) != len(reuse.inputs):
         return None
-    far = (
-        limits.is_far(distance, spec.memory_bytes) and SMALLEST_FAR_BYTES <= spec.memory_bytes <= LARGEST_FAR_BYTES
-        for spec, distance in zip(specs, reuse.inputs, strict=True)
-    )
-    return CallState(tuple(far), (reuse.weights or 0) > limits.data_bytes, reuse.code > limits.code)
+    places = (limits.place(distance, spec.memory_bytes) for spec, distance in zip(specs, reuse.inputs, strict=True))
+    return CallState(tuple(places), (reuse.weights or 0) > limits.data_bytes, reuse.code > limits.code)
 
 
 # Distances of a run
@@ -171,8 +192,12 @@ def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order) -> Iterator[Re
         yield Reuse(inputs, max(weights, default=None), codes.distance(use.code, FAR_CODE))
         if use.code is not None:
             codes.use(use.code, 1)
-        for block, size in (*use.inputs, *use.weights, *use.written):
+        written = dict(use.written)
+        read = {block: size for block, size in (*use.inputs, *use.weights) if block not in written}
+        for block, size in read.items():
             memory.use_block(block, size)
+        for block, size in written.items():
+            memory.use_block(block, size, sum(read.values()) // 2)
 
 
 class _Order:
@@ -202,6 +227,7 @@ class _Memory(_Order):
         self._places: dict[int, int] = {}
         self._persistent: set[int] = set()
         self._freed: dict[int, int] = {}
+        self._beside: dict[int, int] = {}
         self._numbers = count()
 
     @property
@@ -212,9 +238,12 @@ class _Memory(_Order):
         """Return the distance of a block that is read; one that the run did not write stays."""
         if block not in self._places:
             self._persistent.add(block)
-        return _rounded(self.distance(self._places.get(block), FAR_BYTES))
+        distance = self.distance(self._places.get(block), FAR_BYTES) + self._beside.get(block, 0)
+        return _rounded(min(distance, FAR_BYTES))
 
-    def use_block(self, block: int, size: int) -> None:
+    def use_block(self, block: int, size: int, beside: int = 0) -> None:
+        """Use a block; of what else its call used, so many bytes were used since its own."""
+        self._beside[block] = beside
         if block not in self._places:
             self._places[block] = next(self._numbers)
             fitting = [] if block in self._persistent else [one for one in self._freed.items() if one[1] >= size]

@@ -28,7 +28,7 @@ from opcost.measuring.setting import Setting
 from opcost.measuring.workload import Calls
 from opcost.operators.counts import CAPTURED, Case, as_counted, cases_of
 from opcost.operators.model_names import UserCode
-from opcost.operators.reuse import CallState
+from opcost.operators.reuse import CallState, Place
 from opcost.operators.tuples import distinct_specs
 from opcost.progress import Progress, reported
 from opcost.running.apparatus import Apparatus, open_apparatus
@@ -109,7 +109,7 @@ def drawn_cases(cases: Iterable[Case], number: int, seed: int) -> list[Case]:
 def as_stranger(case: Case) -> Case:
     """Return a case in the state of a stranger: everything is far."""
     inputs = len(distinct_specs(case.operator.arguments))
-    return replace(case, state=str(CallState((True,) * inputs, not case.operator.is_function, True)))
+    return replace(case, state=str(CallState((Place.FAR,) * inputs, not case.operator.is_function, True)))
 
 
 class Insertion(ObservingMode):

@@ -17,7 +17,7 @@ from opcost.measuring.conditions import STATE, Conditions
 from opcost.measuring.flags import flags_of, joined_notes
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import Case
-from opcost.operators.reuse import NearLimits, parse_state
+from opcost.operators.reuse import NearLimits, Place, parse_state
 from opcost.operators.tuples import distinct_specs
 
 
@@ -110,7 +110,7 @@ def shared_error_j(calls: Iterable[tuple[int, Added]], conditions: Conditions) -
 def bytes_from_memory(case: Case, caches: CardCaches) -> float:
     """Return the bytes that a call in its state reads from memory, and in a warm loop from the cache."""
     state, specs, counted = parse_state(case.state), distinct_specs(case.operator.arguments), case.counted
-    far_bytes = sum(spec.memory_bytes for spec, is_far in zip(specs, state.far_inputs, strict=True) if is_far)
+    far_bytes = sum(spec.memory_bytes for spec, place in zip(specs, state.inputs, strict=True) if place is Place.FAR)
     if counted is None:
         return far_bytes
     if state.far_weights:

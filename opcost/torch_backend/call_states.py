@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of, is_gpu
 from opcost.measuring.workload import Call, Calls
-from opcost.operators.reuse import CallState
+from opcost.operators.reuse import CallState, Place
 from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.repeated_calls import (
     Layer,
@@ -93,16 +93,18 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
     number of tensors.
     """
     inputs, weights = distinct_tensors(layer.args, layer.kwargs), own_tensors(layer.function)
-    if len(inputs) != len(state.far_inputs):
-        raise CannotMeasureError(f"its state is that of {len(state.far_inputs)} inputs, not of {len(inputs)}")
-    all_far = [state.far_weights] * len(weights) + list(state.far_inputs)
-    tensors = {storage_of(one): one for one in (*weights, *inputs)}
-    near = {storage_of(one) for one, is_far in zip((*weights, *inputs), all_far, strict=True) if not is_far}
-    changed = written_storages(layer)
-    # In this order, the inputs last.
-    writers = {one: writer(tensor, one in changed) for one, tensor in tensors.items() if one in near | changed}
-    before = [write for one, write in writers.items() if one not in near]
-    after = [write for one, write in writers.items() if one in near]
+    if len(inputs) != len(state.inputs):
+        raise CannotMeasureError(f"its state is that of {len(state.inputs)} inputs, not of {len(inputs)}")
+    places = [Place.FAR if state.far_weights else Place.NEAR] * len(weights) + list(state.inputs)
+    changed, before, after = written_storages(layer), list[Call](), list[Call]()
+    # The inputs last.
+    for tensor, place in {
+        storage_of(one): (one, at) for one, at in zip((*weights, *inputs), places, strict=True)
+    }.values():
+        if place is not Place.FAR:
+            after.append(writer(tensor, place is Place.HALF or storage_of(tensor) in changed))
+        elif storage_of(tensor) in changed:
+            before.append(writer(tensor, copies=True))
     dtype = next((one.dtype for one in (*inputs, *weights) if one.is_floating_point()), torch.float32)
 
     def prepare() -> None:
@@ -132,7 +134,7 @@ def written_storages(layer: Layer) -> set[int]:
     def run(operation: Operation) -> object:
         # Before it is written for the first time.
         for one in own.keys() & map(storage_of, operation.written) - restoring.keys():
-            restoring[one] = writer(own[one], is_changed=True)
+            restoring[one] = writer(own[one], copies=True)
         return operation.run()
 
     with running_calls():

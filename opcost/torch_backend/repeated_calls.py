@@ -151,7 +151,7 @@ def _restored(call: Callable[[], object], changed: Iterable[torch.Tensor]) -> Ca
     takes up to 27 % more time and 51 % more energy, where one tensor fits into the cache and two do not
     (``docs/log/states.md``).
     """
-    writers = [writer(one, is_changed=True) for one in changed]
+    writers = [writer(one, copies=True) for one in changed]
 
     def restore() -> None:
         for write in writers:
@@ -164,16 +164,16 @@ def _restored(call: Callable[[], object], changed: Iterable[torch.Tensor]) -> Ca
     return Calls(restore_and_call, flags=MODIFIES, notes=RESTORED, overhead=restore)
 
 
-def writer(tensor: torch.Tensor, is_changed: bool) -> Call:
+def writer(tensor: torch.Tensor, copies: bool) -> Call:
     """Return a call that writes all memory of a tensor again with its present values, by a kernel.
 
-    Values that a call has changed come from a copy. Others are written in place, since a copy would fill the cache too.
+    They come from a copy, which shares the cache with them, or from their own place if no call has changed them.
     """
     with torch.no_grad():
         content = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
         # Wider elements are written faster.
         content = content.view(torch.int32) if content.numel() % 4 == 0 else content
-        return partial(torch.add, content.clone() if is_changed else content, 0, out=content)
+        return partial(torch.add, content.clone() if copies else content, 0, out=content)
 
 
 def _settles(operation: Operation) -> bool:

@@ -255,7 +255,8 @@ def operator_workload(
 
     ``cache`` is one of ``CACHES``, or the state of each call, for a ``PairedWorkload``. A loop of calls runs in one
     ``context``. An in-place operator adds and subtracts in turn, or finds its input written again, on a CPU another
-    tensor for its output: in a loop it would modify its own input, and with it the power. An output with NaN or infinity is flagged if the inputs have none.
+    tensor for its output: in a loop it would modify its own input, and with it the power. An output with NaN or
+    infinity is flagged if the inputs have none.
     Raises CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):

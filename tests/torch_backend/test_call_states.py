@@ -3,11 +3,12 @@ import torch
 from torch import nn
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.reuse import CallState
+from opcost.operators.reuse import CallState, Place
 from opcost.torch_backend.call_states import Eviction, calls_in_state
 from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.repeated_calls import Layer, ObservingMode, storage_of
 
+NEAR, HALF, FAR = Place
 ONES = torch.ones(4)
 
 
@@ -44,9 +45,9 @@ def work(layer: Layer, state: CallState, calls: int = 1) -> list[object]:
 @pytest.mark.parametrize(
     ("state", "done"),
     [
-        (CallState((False, False), False, False), ["data", "writes 0", "writes 1", "add"]),
-        (CallState((True, False), False, True), ["data", "code", "data", "writes 1", "add"]),
-        (CallState((True, True), False, False), ["data", "add"]),
+        (CallState((NEAR, NEAR), False, False), ["data", "writes 0", "writes 1", "add"]),
+        (CallState((FAR, NEAR), False, True), ["data", "code", "data", "writes 1", "add"]),
+        (CallState((FAR, FAR), False, False), ["data", "add"]),
     ],
 )
 def test_near_inputs_are_written_behind_the_eviction(state, done):
@@ -57,7 +58,7 @@ def test_weights_of_a_module_are_near_or_far_together():
     layer = Layer(nn.Linear(4, 4), (ONES.clone(),), {})
     evict = Noted()
     for is_far, writes in ((True, 1), (False, 3)):
-        calls = calls_in_state(layer, CallState((False,), is_far, False), evict)  # type: ignore[arg-type]
+        calls = calls_in_state(layer, CallState((NEAR,), is_far, False), evict)  # type: ignore[arg-type]
         seen = []
         with running_calls(), ObservingMode(lambda one, seen=seen: (seen.append(one.name), one.run())[1]):
             calls.overhead()
@@ -67,7 +68,9 @@ def test_weights_of_a_module_are_near_or_far_together():
 @pytest.mark.parametrize("is_far", [False, True])
 def test_an_operation_in_place_finds_the_same_values_each_time(is_far):
     changed = ONES.clone()
-    done = work(Layer(torch.Tensor.add_, (changed, 2.0), {}), CallState((is_far,), False, False), calls=3)
+    done = work(
+        Layer(torch.Tensor.add_, (changed, 2.0), {}), CallState((FAR if is_far else NEAR,), False, False), calls=3
+    )
     assert changed.tolist() == 4 * [3.0]
     assert done == 3 * (["data", "writes 0", "data", "writes 0"] if is_far else ["data", "writes 0", "writes 0"])
 
@@ -81,13 +84,13 @@ def test_values_of_any_dtype_stay():
     values.append(torch.randn(4, 6)[:, ::2])
     for value in values:
         expected = value.clone()
-        work(Layer(torch.clone, (value,), {}), CallState((False,), False, False), calls=2)
+        work(Layer(torch.clone, (value,), {}), CallState((NEAR,), False, False), calls=2)
         assert torch.equal(value, expected)
 
 
 def test_a_state_of_other_inputs_is_refused():
     with pytest.raises(CannotMeasureError, match="2 inputs, not of 1"):
-        work(Layer(torch.neg, (ONES,), {}), CallState((False, True), False, False))
+        work(Layer(torch.neg, (ONES,), {}), CallState((NEAR, FAR), False, False))
 
 
 def test_the_eviction_of_a_device_runs():
