@@ -10,8 +10,6 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
-from operator import itemgetter
 
 from opcost.operators.tuples import Count, OperatorTuple, distinct_specs
 
@@ -172,8 +170,8 @@ class Use:
 def reuses(uses: Sequence[Use]) -> list[Reuse]:
     """Return the reuse distances of each call of a run that is repeated.
 
-    A block that a call writes first takes the smallest freed memory that is large enough, as from an allocator that
-    keeps what is freed. At the end of a run all that it created is freed.
+    A block that a call writes first takes the smallest free memory that is large enough. At the end of a run all that
+    it created is freed.
     """
     memory, codes = _Memory(), _Order()
     found: list[Reuse] = []
@@ -219,46 +217,83 @@ class _Order:
         return limit
 
 
-class _Memory(_Order):
-    """Blocks of memory in the order of their last use, with those that were freed."""
+@dataclass
+class _Fragment:
+    """A part of a run's memory that was used at once: its bytes and the number of its last use."""
+
+    size: int
+    used: int
+
+
+class _Memory:
+    """The memory of a run by addresses, as an allocator that keeps what is freed assigns it to blocks."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._places: dict[int, int] = {}
+        self._fragments: dict[int, _Fragment] = {}
+        self._addresses: dict[int, int] = {}
         self._persistent: set[int] = set()
-        self._freed: dict[int, int] = {}
+        self._free: set[int] = set()
         self._beside: dict[int, int] = {}
-        self._numbers = count()
+        self._end = self._uses = 0
 
     @property
     def created(self) -> tuple[int, ...]:
-        return tuple(self._places.keys() - self._persistent)
+        return tuple(self._addresses.keys() - self._persistent)
 
     def distance_bytes(self, block: int) -> int:
         """Return the distance of a block that is read; one that the run did not write stays."""
-        if block not in self._places:
+        if block not in self._addresses:
             self._persistent.add(block)
-        distance = self.distance(self._places.get(block), FAR_BYTES) + self._beside.get(block, 0)
-        return _rounded(min(distance, FAR_BYTES))
+            return FAR_BYTES
+        last = self._fragments[self._addresses[block]].used
+        later = sum(one.size for one in self._fragments.values() if one.used > last)
+        return _rounded(min(later + self._beside[block], FAR_BYTES))
 
     def use_block(self, block: int, size: int, beside: int = 0) -> None:
         """Use a block; of what else its call used, so many bytes were used since its own."""
         self._beside[block] = beside
-        if block not in self._places:
-            self._places[block] = next(self._numbers)
-            fitting = [] if block in self._persistent else [one for one in self._freed.items() if one[1] >= size]
-            if fitting:
-                place, free = min(fitting, key=itemgetter(1))
-                self._sizes[place] = self._freed[place] = free - size
-                if free == size:
-                    del self._sizes[place], self._freed[place]
-        self.use(self._places[block], size)
+        if block in self._addresses and self._fragments[self._addresses[block]].size < size:
+            # It was used in part until now.
+            self._free.add(self._addresses.pop(block))
+        if block not in self._addresses:
+            self._addresses[block] = self._assigned(max(size, 1), block in self._persistent)
+        self._fragments[self._addresses[block]].used = self._uses
+        self._uses += 1
 
     def free(self, *blocks: int) -> None:
         for block in blocks:
-            place = self._places.pop(block, None)
-            if place is not None:
-                self._freed[place] = self._sizes[place]
+            self._persistent.discard(block)
+            if block in self._addresses:
+                self._free.add(self._addresses.pop(block))
+
+    def _assigned(self, size: int, is_new: bool) -> int:
+        """Return the address of a fragment of a size, in the smallest free space that is large enough."""
+        fitting = [] if is_new else [(free, address) for address, free in self._spaces() if free >= size]
+        address = min(fitting)[1] if fitting else self._end
+        if not fitting:
+            self._end += size
+        part, end = address, address + size
+        while fitting and part < end:
+            self._free.remove(part)
+            old = self._fragments.pop(part)
+            part += old.size
+            if part > end:
+                self._fragments[end] = _Fragment(part - end, old.used)
+                self._free.add(end)
+        self._fragments[address] = _Fragment(size, self._uses)
+        return address
+
+    def _spaces(self) -> Iterator[tuple[int, int]]:
+        """Yield the address and the bytes of each space of free fragments."""
+        begin = end = -1
+        for address in sorted(self._free):
+            if address != end:
+                if end > begin:
+                    yield begin, end - begin
+                begin = address
+            end = address + self._fragments[address].size
+        if end > begin:
+            yield begin, end - begin
 
 
 def _rounded(size: int) -> int:

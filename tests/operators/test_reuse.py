@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.reuse import FAR_BYTES, FAR_CODE, Reuse, Use, parse_reuse, reuses
+from opcost.operators.reuse import FAR_BYTES, FAR_CODE, Reuse, Use, _Memory, parse_reuse, reuses
 
 MB = 10**6
 X, A, B, C, W = range(5)
@@ -47,6 +47,25 @@ def test_distances_are_the_distinct_memory_between_two_uses(calls):
         before = order[:place][::-1]
         assert reuse.inputs == tuple(len(set(before[: before.index(block)])) * MB for block in blocks)
         place += len(blocks)
+
+
+@given(st.data())
+def test_memory_is_used_by_one_block_at_a_time(data):
+    memory, sizes = _Memory(), {}
+    for _ in range(data.draw(st.integers(1, 40))):
+        block = data.draw(st.integers(0, 5))
+        if data.draw(st.booleans()):
+            memory.free(block)
+            sizes.pop(block, None)
+        else:
+            size = data.draw(st.integers(0, 9))
+            memory.distance_bytes(block)
+            memory.use_block(block, size)
+            sizes[block] = max(size, sizes.get(block, 1))
+        used = [memory._addresses[block] + at for block, size in sizes.items() for at in range(size)]
+        assert len(used) == len(set(used))
+        ends = [address + one.size for address, one in sorted(memory._fragments.items())]
+        assert all(end <= begin for end, begin in zip(ends, sorted(memory._fragments)[1:], strict=False))
 
 
 @pytest.mark.parametrize(
