@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from opcost.estimates import Estimate
+from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import STATE, Conditions
 from opcost.measuring.flags import flags_of, joined_notes
 from opcost.measuring.record import MeasurementRow
@@ -22,22 +22,54 @@ from opcost.operators.tuples import distinct_specs
 
 
 @dataclass(frozen=True)
+class Added:
+    """The time (s) that a state adds to a call, the bytes from and to memory, and the key of the warm row."""
+
+    time_s: float
+    read_bytes: float
+    written_bytes: float
+    warm_key: str
+
+
+@dataclass(frozen=True)
+class AddedEnergy:
+    """The energy that states add to calls.
+
+    ``waiting_w`` is the power of a device at full clocks that waits for data or code, ``read_j`` the energy of a byte
+    from memory, ``written_j`` that of a byte to it.
+    """
+
+    waiting_w: Estimate
+    read_j: Estimate
+    written_j: Estimate
+
+    def of(self, calls: Iterable[tuple[int, Added]]) -> Estimate:
+        """Return the energy in J that states add to numbers of calls, all with the same errors of the constants."""
+        amounts = [(number * one.time_s, number * one.read_bytes, number * one.written_bytes) for number, one in calls]
+        constants = self.waiting_w, self.read_j, self.written_j
+        parts = [each.times(math.fsum(own)) for each, own in zip(constants, zip(*amounts, strict=True), strict=False)]
+        return sum_of_independent(parts)
+
+
+@dataclass(frozen=True)
 class CardCaches:
     """The effect of a card's caches on calls.
 
     Data and code are ``near`` up to these reuse distances. A loop keeps calls of up to ``kept_bytes`` in the cache, and
-    nothing of twice as many. ``waiting_w`` is the power of a device at full clocks that waits for data or code,
-    ``byte_j`` the energy of a byte from memory; both are None if unknown.
+    nothing of twice as many. ``energy`` is None if it is unknown.
     """
 
     near: NearLimits
     kept_bytes: float
-    waiting_w: Estimate | None = None
-    byte_j: Estimate | None = None
+    energy: AddedEnergy | None = None
 
 
-H200 = CardCaches(NearLimits(30 * 10**6, 3), 40e6, Estimate(150.0, 30.0), Estimate(95e-12, 20e-12))
-"""By thirteen operators in a model and alone (``docs/log/states.md``)."""
+H200 = CardCaches(
+    NearLimits(30 * 10**6, 3),
+    40e6,
+    AddedEnergy(Estimate(125.0, 20.0), Estimate(80e-12, 25e-12), Estimate(20e-12, 15e-12)),
+)
+"""By operators among others and alone (``docs/log/states.md``)."""
 
 OTHERS = CardCaches(H200.near, H200.kept_bytes)
 CARDS: Mapping[str, CardCaches] = MappingProxyType({"NVIDIA H200": H200})
@@ -54,28 +86,19 @@ def limits_of(conditions: Conditions) -> NearLimits | None:
     return caches_of(conditions).near if conditions.cache == STATE else None
 
 
-@dataclass(frozen=True)
-class Added:
-    """The time (s) and the bytes from memory that a state adds to a call, and the key of the warm row."""
-
-    time_s: float
-    memory_bytes: float
-    warm_key: str
-
-
 def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[MeasurementRow, Added]:
     """Return a row in state with the energy that follows from the warm row, and with what the state adds.
 
     The errors of the energy are those of both rows, without those of the card's constants, which all calls share.
     """
     measured, base, caches = row.measurement, warm.measurement, caches_of(row.conditions)
-    added = Added(measured.time_s - base.time_s, bytes_from_memory(case, caches), warm.key)
+    added = Added(measured.time_s - base.time_s, *bytes_added(case, caches), warm.key)
 
     def energy_j(warm_j: Estimate | None) -> Estimate | None:
-        if warm_j is None or caches.waiting_w is None or caches.byte_j is None:
+        if warm_j is None or caches.energy is None:
             return None
-        found_j = warm_j.value + caches.waiting_w.value * added.time_s + caches.byte_j.value * added.memory_bytes
-        time_error_j = caches.waiting_w.value * measured.time_standard_error_s
+        found_j = warm_j.value + caches.energy.of([(1, added)]).value
+        time_error_j = caches.energy.waiting_w.value * measured.time_standard_error_s
         # No call takes less than nothing.
         return Estimate(found_j, math.hypot(warm_j.standard_error, time_error_j)) if found_j > 0 else warm_j
 
@@ -99,24 +122,23 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
 
 def shared_error_j(calls: Iterable[tuple[int, Added]], conditions: Conditions) -> float:
     """Return the error in J that the card's constants give the energy of some calls together."""
-    caches, calls = caches_of(conditions), list(calls)
-    if caches.waiting_w is None or caches.byte_j is None:
-        return 0.0
-    time_s = math.fsum(number * added.time_s for number, added in calls)
-    memory_bytes = math.fsum(number * added.memory_bytes for number, added in calls)
-    return math.hypot(caches.waiting_w.standard_error * time_s, caches.byte_j.standard_error * memory_bytes)
+    energy = caches_of(conditions).energy
+    return 0.0 if energy is None else energy.of(calls).standard_error
 
 
-def bytes_from_memory(case: Case, caches: CardCaches) -> float:
-    """Return the bytes that a call in its state reads from memory, and in a warm loop from the cache."""
+def bytes_added(case: Case, caches: CardCaches) -> tuple[float, float]:
+    """Return the bytes that a call in its state reads from memory, and in a warm loop from the cache; those to memory.
+
+    What a call writes leaves the cache some time later. In a loop the next call writes over it.
+    """
     state, specs, counted = parse_state(case.state), distinct_specs(case.operator.arguments), case.counted
     far_bytes = sum(spec.memory_bytes for spec, place in zip(specs, state.inputs, strict=True) if place is Place.FAR)
     if counted is None:
-        return far_bytes
+        return far_bytes, 0
     if state.far_weights:
         far_bytes += counted.weight_bytes or 0
+    outputs_bytes = min(sum(spec.memory_bytes for spec in distinct_specs([counted.outputs])), counted.memory_bytes)
     # Of a table a call may read a few rows.
-    outputs_bytes = sum(spec.memory_bytes for spec in distinct_specs([counted.outputs]))
-    far_bytes = min(far_bytes, max(counted.memory_bytes - outputs_bytes, 0))
-    kept_ratio = 2 - counted.memory_bytes / caches.kept_bytes
-    return far_bytes * min(max(kept_ratio, 0.0), 1.0)
+    far_bytes = min(far_bytes, counted.memory_bytes - outputs_bytes)
+    kept_ratio = min(max(2 - counted.memory_bytes / caches.kept_bytes, 0.0), 1.0)
+    return far_bytes * kept_ratio, outputs_bytes * kept_ratio
