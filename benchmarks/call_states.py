@@ -4,32 +4,44 @@ Example: PYTHONPATH=. python benchmarks/call_states.py --data --code --precision
 
 Needs a GPU. Each time is that beyond the same work without the call. --data: a call that reads what was written before
 so many bytes of other data. --code: a call behind so many kinds of other kernels since it ran last. --precision: a call
-in a state, with its error and the time that it took, by the precision that was asked for.
+in a state, with its error and the time that it took, by the precision that was asked for. --energy: time and energy of
+calls in loops of themselves, of copies with other inputs in turn, with other outputs in turn, and of both, and behind
+other kinds of kernels; then the power of waiting and the energy of bytes that follow from them.
 """
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 
 from opcost.errors import CannotMeasureError
+from opcost.estimates import Estimate
 from opcost.measuring.instruments import Instruments
 from opcost.measuring.loop import run_pairs
 from opcost.measuring.procedure import measure_beside
+from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import USUAL
 from opcost.measuring.workload import Call, Calls
 from opcost.meters.host import SystemClock
 from opcost.meters.opening import no_meters
 from opcost.operators.reuse import CallState, Place
+from opcost.running.apparatus import Apparatus, numbered, open_apparatus
+from opcost.running.qualification import qualified
+from opcost.storage.database import Database
 from opcost.torch_backend.call_states import Eviction, calls_in_state
 from opcost.torch_backend.repeated_calls import Layer
-from opcost.torch_backend.workload import EagerWorkload, additions, beside
+from opcost.torch_backend.workload import EagerWorkload, additions, as_graph, beside
 
 DEVICE = "cuda"
 MB = 10**6
 PRECISION = 0.003
+ENERGY_PROTOCOL = MeasurementProtocol(0.3, 1.0)
 
 
 def bf16(*shape: int) -> torch.Tensor:
@@ -141,10 +153,92 @@ def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
             yield [name, place.value, *row]
 
 
+@dataclass(frozen=True)
+class Change:
+    """The time (s) and energy (J) that a call takes more than warm, for these bytes from and to memory."""
+
+    time_s: Estimate
+    energy_j: Estimate
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+def loop_cost(apparatus: Apparatus, layers: Sequence[Layer], keeps: bool = False) -> tuple[Estimate, Estimate]:
+    """Return the time in s and the energy in J of the calls of layers in turn, with outputs of their own or not."""
+
+    def cycle() -> None:
+        kept = []
+        for layer in layers:
+            out = layer.call()
+            if keeps:
+                kept.append(out)
+
+    load = as_graph(EagerWorkload(Calls(cycle), apparatus.device))
+    measured = apparatus.measure_build(load, USUAL, numbered("call_states"), ENERGY_PROTOCOL)
+    assert measured.energy is not None, measured.energy_missing_reason
+    return measured.time, measured.energy
+
+
+def shown_change(change: Change) -> list[object]:
+    time_s, energy_j = change.time_s, change.energy_j
+    return [
+        f"{1e6 * time_s.value:.2f} us",
+        f"{1e3 * energy_j.value:.3f} ± {1e3 * energy_j.standard_error:.3f} mJ",
+        f"{change.read_bytes / MB:.1f} MB read",
+        f"{change.written_bytes / MB:.1f} MB written",
+    ]
+
+
+def changes(apparatus: Apparatus) -> Iterator[tuple[str, Change]]:
+    evict = Eviction(DEVICE)
+    kernels = [Layer(kernel.func, kernel.args, kernel.keywords) for kernel in evict.kernels[torch.float32][:7]]
+    for name, layer in operators():
+        inputs = sum(tensor.nbytes for tensor in layer.inputs)
+        output = layer.call().nbytes
+        if inputs + output > 0.4 * evict.cache_bytes:
+            continue
+        copies = [layer, *(layer.relocated() for _ in range(3 * evict.cache_bytes // min(inputs, output)))]
+        number = len(copies)
+        warm = loop_cost(apparatus, [layer] * number)
+        variants = {"inputs": (copies, False), "outputs": ([layer] * number, True), "both": (copies, True)}
+        for what, (layers, keeps) in variants.items():
+            beyond = [one.less(other) for one, other in zip(loop_cost(apparatus, layers, keeps), warm, strict=True)]
+            time_s, energy_j = (one.times(1 / number) for one in beyond)
+            read, written = inputs * (what != "outputs"), output * (what != "inputs")
+            yield f"{name}: other {what}", Change(time_s, energy_j, read, written)
+        if "depthwise" in name:
+            others = loop_cost(apparatus, kernels * 20)
+            among = loop_cost(apparatus, [*kernels, layer] * 20)
+            time_s, energy_j = (
+                one.less(other).times(1 / 20).less(alone.times(1 / number))
+                for one, other, alone in zip(among, others, warm, strict=True)
+            )
+            yield f"{name}: other code", Change(time_s, energy_j)
+
+
+def show_energies(database: Path) -> None:
+    found = []
+    with qualified(open_apparatus, DEVICE, Database(database), True) as apparatus:
+        assert apparatus.background is not None
+        with apparatus.background.paused():
+            for name, change in changes(apparatus):
+                print(name, *shown_change(change), sep="\t", flush=True)
+                found.append(change)
+    for is_code in (False, True):
+        own = [one for one in found if is_code == (one.read_bytes + one.written_bytes == 0)]
+        terms = [[one.time_s.value, one.read_bytes, one.written_bytes] for one in own]
+        errors = np.array([one.energy_j.standard_error for one in own])
+        columns = slice(0, 1 if is_code else 3)
+        weighted = np.array(terms)[:, columns] / errors[:, None]
+        constants, *_ = np.linalg.lstsq(weighted, np.array([one.energy_j.value for one in own]) / errors, rcond=None)
+        print("code" if is_code else "data", "W and J/B:", *(f"{one:.3g}" for one in constants), sep="\t")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for part in ("data", "code", "precision"):
         parser.add_argument(f"--{part}", action="store_true")
+    parser.add_argument("--energy", type=Path, metavar="DATABASE", help="folder for the meters' qualification and logs")
     chosen = parser.parse_args()
     print(torch.cuda.get_device_name(), torch.__version__, torch.cuda.get_device_properties(0).L2_cache_size, "B of L2")
     warm = additions(DEVICE)
@@ -159,6 +253,8 @@ def main() -> None:
         if chosen.code:
             numbers = [0, 1, 2, 3, 4, 6, 8, 12, 16, 20, 24]
             show("us behind kinds of kernels", list(numbers), code_rows(numbers))
+        if chosen.energy:
+            show_energies(chosen.energy)
         if chosen.precision:
             show("us of nothing", [], control_rows())
             errors = [0.02, 0.01, 0.005, 0.002]

@@ -903,6 +903,19 @@ def test_a_difference_that_is_less_precise_than_was_asked_for_says_so():
     assert (evicted(QUIET).flags, much_left.flags) == ((), ())
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_difference_is_as_precise_as_was_asked_for_where_its_overhead_takes_half_of_the_time(seed):
+    precise = replace(SHORT, loop_s=30.0, relative_error=0.01)
+    jitter = {"jitter_ratio": 0.1}
+    both, alone = Load(time_s=0.004, power_w=400.0, **jitter), Load(time_s=0.002, power_w=400.0, **jitter)
+    machine = SimulatedMachine(both, QUIET, SAMPLES, seed=seed)
+    workload = machine.workload(both)
+    workload.overhead = machine.workload(alone)
+    result = measure(workload, machine.instruments(), precise)
+    assert Flag.IMPRECISE not in result.flags
+    assert 1.96 * result.time_standard_error_s < 0.011 * result.time_s
+
+
 def test_an_overhead_that_takes_all_the_time_leaves_no_result():
     with pytest.raises(CannotMeasureError, match="no longer than its overhead alone"):
         evicted(load=EVICTION, eviction=EVICTED)

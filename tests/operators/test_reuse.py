@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.reuse import FAR_BYTES, FAR_CODE, Reuse, Use, _Memory, parse_reuse, reuses
+from opcost.operators.reuse import FAR_BYTES, FAR_CODE, NearLimits, Place, Reuse, Use, _Memory, parse_reuse, reuses
 
 MB = 10**6
 X, A, B, C, W = range(5)
@@ -85,3 +85,26 @@ def test_texts_are_read_again(reuse, text):
 def test_other_texts_are_refused(text):
     with pytest.raises(ValueError, match="reuse"):
         parse_reuse(text)
+
+
+LIMITS = NearLimits(30 * MB, 3)
+
+
+@pytest.mark.parametrize(
+    ("distance", "size", "place"),
+    [
+        (0, 8 * MB, Place.NEAR),
+        (25 * MB, 8 * MB, Place.NEAR),
+        (27 * MB, 8 * MB, Place.FAR),
+        (0, 60 * MB, Place.NEAR),
+        (9 * MB, 60 * MB, Place.FAR),
+        (30 * MB, 60 * MB, Place.HALF),
+        (13 * MB, 26 * MB, Place.HALF),
+        (20 * MB, 26 * MB, Place.FAR),
+        (2 * MB, 4 * MB, Place.NEAR),
+        (FAR_BYTES, 60_000, Place.NEAR),
+        (FAR_BYTES, 300 * MB, Place.NEAR),
+    ],
+)
+def test_an_input_is_near_half_or_far_by_its_distance_and_its_size(distance, size, place):
+    assert LIMITS.place(distance, size) is place

@@ -48,10 +48,20 @@ def work(layer: Layer, state: CallState, calls: int = 1) -> list[object]:
         (CallState((NEAR, NEAR), False, False), ["data", "writes 0", "writes 1", "add"]),
         (CallState((FAR, NEAR), False, True), ["data", "code", "data", "writes 1", "add"]),
         (CallState((FAR, FAR), False, False), ["data", "add"]),
+        (CallState((HALF, FAR), False, False), ["data", "writes 0", "add"]),
     ],
 )
 def test_near_inputs_are_written_behind_the_eviction(state, done):
     assert work(Layer(torch.add, (ONES.clone(), ONES.clone()), {}), state) == done
+
+
+def test_what_is_written_half_comes_from_other_memory():
+    value, read = ONES.clone(), []
+    for place in (NEAR, HALF):
+        write = calls_in_state(Layer(torch.neg, (value,), {}), CallState((place,), False, False), Noted()).overhead  # type: ignore[arg-type]
+        with running_calls(), ObservingMode(lambda one: (read.append(storage_of(one.args[0])), one.run())[1]):
+            write()
+    assert [one == storage_of(value) for one in read] == [True, False]
 
 
 def test_weights_of_a_module_are_near_or_far_together():

@@ -13,7 +13,7 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.alone import replay
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total
 from opcost.torch_backend.operators import function_tuple
-from opcost.torch_backend.repeated_calls import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, opposite, repeatable
+from opcost.torch_backend.repeated_calls import AS_IT_IS, ELSEWHERE, IN_TURN, RESTORED, Operation, opposite, repeatable
 from opcost.torch_backend.workload import operator_call, operator_workload
 
 TABLE, PLACES, ROWS = torch.zeros(1000, 8), torch.zeros(5, dtype=torch.int64), torch.ones(5, 8)
@@ -192,6 +192,34 @@ def test_a_table_that_is_its_own_source_is_not_added_in_turn() -> None:
     table, places = torch.randn(5, 8), torch.arange(5)
     again = repeatable(lambda: table.index_add_(0, places, table), [table])
     assert Flag.NOT_AS_COUNTED in again.flags
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.relu_(),
+        lambda x: torch.nn.functional.silu(x, inplace=True),
+        lambda x: x[1:].mul_(x[1:]),
+        lambda x: (x.mul_(2), x.add_(x * 3))[1],
+    ],
+)
+def test_where_writes_may_be_undone_each_call_finds_the_same_values(call: Callable[[torch.Tensor], object]) -> None:
+    x = torch.linspace(-1, 1, 9)
+    before, expected = x.clone(), call(x.clone())
+    again = repeatable(lambda: call(x), [x], restores=True)
+    assert (again.notes, again.flags) == (RESTORED, (Flag.MODIFIES_INPUT,))
+    for _ in range(3):
+        result = again.cycle()
+        assert isinstance(result, torch.Tensor)
+        assert torch.equal(result, expected)
+    assert again.overhead is not None
+    again.overhead()
+    assert torch.equal(x, before)
+
+
+def test_additions_are_undone_by_their_own_kernel_even_where_writes_may_be() -> None:
+    x = torch.zeros(4)
+    assert repeatable(lambda: x.add_(1.5), [x], restores=True).notes == IN_TURN
 
 
 @pytest.mark.parametrize("call", [lambda x: x.float_power_(2), lambda x: x.copy_(x * 2), lambda x: x[:2].copy_(x[2:])])
