@@ -256,6 +256,7 @@ class RemarkKind(str, Enum):
         "no cache correction: not measured for this card and its software; the next measurement on this card adds it",
         BY_A_TENTH,
     )
+    CORRECTED_BY_STATES = ("corrected-by-states", "the cache correction is that of calls in their states", "")
     CORRECTED_BY_OTHER_DTYPE = (
         "corrected-by-other-dtype",
         "the cache correction is that of operators in {dtype}, not of {precision}",
@@ -528,7 +529,9 @@ def _precision_and_caches(found: ModelResult) -> Iterator[Remark]:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
     precision, dtype = found.conditions.precision, found.gap.correction_dtype
     moved_bytes = found.counts.total_memory_bytes
-    if dtype is not None:
+    if found.in_state is not None and is_corrected(found.conditions):
+        yield Remark(RemarkKind.CORRECTED_BY_STATES, {})
+    elif dtype is not None:
         if dtype != precision_dtype(precision):
             yield Remark(RemarkKind.CORRECTED_BY_OTHER_DTYPE, {"dtype": dtype, "precision": precision})
         if kinds := found.gap.missing_kinds:

@@ -15,19 +15,19 @@ from statistics import median
 
 from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, remarks_on
 from opcost.comparing.corrections import (
-    UNCHANGED,
     Corrections,
     Piece,
     added_by_limit,
     correction_of,
     corrections_under,
     excesses_from_memory,
+    is_corrected,
     is_in_state,
     with_method_error,
 )
 from opcost.comparing.roofline import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, ratio_if_known, sum_of_independent, total_if_known, value_of
-from opcost.measuring.conditions import EAGER, GRAPH, WARM, Conditions
+from opcost.measuring.conditions import EAGER, GRAPH, STATE, WARM, Conditions
 from opcost.measuring.record import (
     ChainRow,
     Excess,
@@ -407,6 +407,7 @@ class ModelResult:
         functions = Piece(*totals(part for part in cost.parts if part.case.operator.is_function))
         left_out = Piece(*totals(dropped.parts)).plus(predicted_piece(dropped.missing, predictor))
         unmeasured, full_j = predicted_piece(cost.missing, predictor), value_of(self.full_energy_j)
+        chains = None if self.in_state is not None else self.corrections
         correction = self.cache_correction
         besides = left_out.plus(unmeasured).plus(piece(correction))
         power_limit = added_by_limit(cost, besides, full.conditions)
@@ -422,8 +423,8 @@ class ModelResult:
                 None if known.time_s is None else full.measurement.time_s - known.time_s,
                 None if full_j is None or known.energy_j is None else full_j - known.energy_j,
             ),
-            correction_dtype=None if self.corrections is None else self.corrections.dtype,
-            missing_kinds=() if self.corrections is None else self.corrections.missing_kinds(cost.summed),
+            correction_dtype=None if chains is None else chains.dtype,
+            missing_kinds=() if chains is None else chains.missing_kinds(cost.summed),
         )
 
     @cached_property
@@ -463,12 +464,23 @@ class ModelResult:
         return None if cache is None else correction_of(cache, self.cost, self.conditions)
 
     @cached_property
+    def in_state(self) -> ModelCost | None:
+        """The sum of the calls in their states, None if too few of them are measured so."""
+        if self.selection is None or not (is_corrected(self.conditions) or is_in_state(self.conditions)):
+            return None
+        under = replace(self.conditions, cache=STATE)
+        if not self.measurements.has_any(self.counts, under):
+            return None
+        found = sum_operators(self.counts, self.measurements, under, self.runs.input_data, self.cost.basis)
+        return found if found.parts and found.warm_ratio <= LARGEST_WARM_RATIO else None
+
+    @cached_property
     def cache_correction(self) -> Excess | None:
-        """The cache correction of the summed calls, None if it is unknown; a sum in state needs none."""
+        """What caches add to the summed calls, None if it is unknown: by their states, else by kinds."""
         if not self.cost.parts:
             return None
-        if is_in_state(self.conditions) and self.cost.warm_ratio <= LARGEST_WARM_RATIO:
-            return UNCHANGED
+        if self.in_state is not None:
+            return beyond(self.in_state, self.cost)
         return None if self.corrections is None else self.corrections.of(self.cost.summed)
 
     @property
@@ -570,6 +582,22 @@ class ModelResult:
         """The end of the newest measurement that the cost rests on (ISO 8601)."""
         rows = [part.row for part in self.cost.parts] if self.whole is None else [self.whole]
         return max((row.measurement.ended_at for row in rows), default="")
+
+
+def beyond(cost: ModelCost, warm: ModelCost) -> Excess | None:
+    """Return what one sum of the same calls has beyond another, with the error that makes the other's that of the one.
+
+    None if no time is known.
+    """
+
+    def difference(one: Estimate | None, other: Estimate | None) -> Estimate | None:
+        if one is None or other is None:
+            return None
+        error = math.sqrt(max(one.standard_error**2 - other.standard_error**2, 0.0))
+        return Estimate(one.value - other.value, error)
+
+    time_s = difference(cost.time_s, warm.time_s)
+    return None if time_s is None else Excess(time_s, difference(cost.energy_j, warm.energy_j))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 from simulated_apparatus import RecordedProgress, SimulatedCampaign, compare_models, write_both
 from simulated_machine import SIMULATED_CONDITIONS, Load
 
-from opcost.comparing.comparison import RemarkKind
+from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import GRAPH, STATE
@@ -85,6 +85,18 @@ def test_a_sum_in_state_has_the_row_of_each_call_with_the_energy_that_follows(ca
     assert row.energy_j == pytest.approx(energy_j, rel=0.02)
     (warm,) = compare_models(campaign.request())[0].comparisons
     assert warm.time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
+
+
+def test_a_warm_sum_is_corrected_by_the_states_of_its_calls(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    (in_state,), (warm,) = compared(campaign).comparisons, compare_models(campaign.request())[0].comparisons
+    assert warm.time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
+    assert in_state.correction_time_s == in_state.correction_energy_j == 0
+    assert warm.time_s + warm.correction_time_s == pytest.approx(in_state.time_s, rel=1e-9)
+    assert warm.energy_j + warm.correction_energy_j == pytest.approx(in_state.energy_j, rel=1e-9)
+    error_j = math.hypot(warm.energy_standard_error_j, warm.correction_energy_standard_error_j)
+    assert error_j == pytest.approx(in_state.energy_standard_error_j, rel=1e-9)
+    assert str(Remark(RemarkKind.CORRECTED_BY_STATES)) in warm.remarks
 
 
 def test_calls_share_the_errors_of_their_warm_row_and_of_the_card(campaign: SimulatedCampaign) -> None:
