@@ -197,7 +197,7 @@ def changes(apparatus: Apparatus) -> Iterator[tuple[str, Change]]:
         output = layer.call().nbytes
         if inputs + output > 0.4 * evict.cache_bytes:
             continue
-        copies = [layer, *(layer.relocated() for _ in range(3 * evict.cache_bytes // min(inputs, output)))]
+        copies = [layer, *(layer.relocated() for _ in range(3 * evict.cache_bytes // (inputs + output)))]
         number = len(copies)
         warm = loop_cost(apparatus, [layer] * number)
         variants = {"inputs": (copies, False), "outputs": ([layer] * number, True), "both": (copies, True)}

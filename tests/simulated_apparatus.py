@@ -22,7 +22,7 @@ from simulated_machine import (
 )
 
 from opcost.comparing.model_result import USUAL_RUNS, OperatorRuns
-from opcost.measuring.conditions import COLD, GRAPH, Circumstances, Conditions, is_gpu
+from opcost.measuring.conditions import GRAPH, Circumstances, Conditions, is_gpu
 from opcost.measuring.known_device import GPU_REPEATABILITY, KnownDevice, Repeatability
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import Setting
@@ -55,15 +55,14 @@ precision: {precision}
 class SimulatedCampaign:
     """Folders with models, one simulated machine, and a record of what was built on it.
 
-    ``loads`` are those on normal values, ``loads_on`` those on others, ``loads_from_memory`` those of the cache mode
-    cold, ``loads_in`` those in states. ``state_ratios`` are the times of an operator's
-    builds over its declared time, in turn. ``before`` is called with each operator before it is built; it may raise.
+    ``loads`` are those on normal values, ``loads_on`` those on others, ``loads_in`` those in states. ``state_ratios``
+    are the times of an operator's builds over its declared time, in turn. ``before`` is called with each operator
+    before it is built; it may raise.
     """
 
     folder: Path
     loads: Mapping[OperatorTuple, Load]
     loads_on: Mapping[Case, Load] = field(default_factory=dict)
-    loads_from_memory: Mapping[OperatorTuple, Load] = field(default_factory=dict)
     loads_in: Mapping[tuple[OperatorTuple, str], Load] = field(default_factory=dict)
     state_ratios: Mapping[OperatorTuple, Sequence[float]] = field(default_factory=dict)
     device: str = "cuda:0"
@@ -146,8 +145,6 @@ class SimulatedCampaign:
         self.settings.append(setting)
         self.before(case.operator)
         load = self.loads_on.get(case, self.loads[case.operator])
-        if setting.cache == COLD:
-            load = self.loads_from_memory.get(case.operator, load)
         if case.state:
             self.built.append(case.operator)
             pair = SimulatedPair(self.machine, self.loads_in[case.operator, case.state], EVICTION)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, get_args
 
 from opcost.command import option_types as kinds
 from opcost.command.run import USER_ERROR
-from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, WARM, MemoryFormat
+from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, WARM, MemoryFormat
 from opcost.measuring.precisions import TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
@@ -111,7 +111,7 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
 def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> None:
     """Add options to a parser. Options that are not among them have their defaults."""
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
-    parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=WARM, meter=AUTO)
+    parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=STATE, meter=AUTO)
     parser.set_defaults(scheduler=None, scheduler_file=None)
     for option in options:
         option.add_to(parser)
@@ -458,8 +458,14 @@ EXECUTION = Option(
 )
 CACHE = Option(
     "--cache",
-    "content of the cache before each call: what the call before used (warm), what the model leaves there (state, also "
-    f"warm), or all but the weights (cold); state and cold are for GPUs (default: {WARM})",
+    "content of the cache before each call: what the call before used (warm), and on GPUs also what the model leaves "
+    f"there (state) (default: {STATE})",
+    choices=CACHES,
+    default=STATE,
+)
+SUMMED_CACHE = Option(
+    "--cache",
+    "sum rows of loops (warm), which the states of calls correct, or these alone (state) (default: warm)",
     choices=CACHES,
     default=WARM,
 )

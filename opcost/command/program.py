@@ -117,7 +117,7 @@ READ = (
         "sum time and energy of each model's operators over all calls, and compare the sums with the whole model",
         "'resnet*' --dry-run",
         "read.compare",
-        (*o.COMPARED, o.AGAINST, o.INPUT_VALUES, o.CACHE, o.SUMMED, o.FIGURES, o.REPORT),
+        (*o.COMPARED, o.AGAINST, o.INPUT_VALUES, o.SUMMED_CACHE, o.SUMMED, o.FIGURES, o.REPORT),
         lambda arguments: None if arguments.against else _database(arguments),
     ),
     Subcommand(
@@ -126,7 +126,7 @@ READ = (
         "'resnet*' --output report.html",
         "read.report",
         (
-            *(o.COMPARED_NAMES, o.SHOWN_DEVICE, o.INPUT_VALUES, o.CACHE, o.SUMMED),
+            *(o.COMPARED_NAMES, o.SHOWN_DEVICE, o.INPUT_VALUES, o.SUMMED_CACHE, o.SUMMED),
             *(o.REPORT_FILE, *o.FOLDERS, o.VERBOSE),
         ),
     ),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from opcost.columns import grouped
 from opcost.comparing.corrections import Piece, is_corrected
 from opcost.estimates import estimate_fields, total_if_known
-from opcost.measuring.conditions import STATE, WARM, Circumstances, Conditions, differing_fields, precision_dtype
+from opcost.measuring.conditions import STATE, Circumstances, Conditions, differing_fields, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
 from opcost.measuring.record import (
     ComparisonRow,
@@ -134,11 +134,6 @@ class RemarkKind(str, Enum):
         ON_VALUES,
         "{time_ratio}",
         ("time_ratio", SHARE_RATIO),
-    )
-    OTHER_CACHE = (
-        "other-cache",
-        "operators were measured in the cache mode {cache}",
-        "sums are 7 % to 13 % larger on cold caches",
     )
     NOT_IN_STATE = (
         "not-in-state",
@@ -407,11 +402,8 @@ def _other_rows(found: ModelResult) -> Iterator[Remark]:
         yield Remark(RemarkKind.SHAPES_ONLY)
     elif time_ratio := found.cost.time_ratio([part for part in found.cost.parts if part.is_on_other_values]):
         yield Remark(RemarkKind.OTHER_VALUES, {"time_ratio": time_ratio})
-    if found.runs.cache == STATE:
-        if warm_ratio := found.cost.warm_ratio:
-            yield Remark(RemarkKind.NOT_IN_STATE, {"time_ratio": warm_ratio})
-    elif found.runs.cache != WARM:
-        yield Remark(RemarkKind.OTHER_CACHE, {"cache": found.runs.cache})
+    if found.runs.cache == STATE and (warm_ratio := found.cost.warm_ratio):
+        yield Remark(RemarkKind.NOT_IN_STATE, {"time_ratio": warm_ratio})
 
 
 def _temperatures(found: ModelResult) -> Iterator[Remark]:

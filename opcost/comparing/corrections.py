@@ -18,27 +18,23 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.estimates import Estimate, combined, estimate_fields, sum_of_independent, total_if_known
+from opcost.estimates import Estimate, combined, sum_of_independent, total_if_known
 from opcost.measuring.conditions import COLD, GRAPH, STATE, WARM, Conditions, precision_dtype
-from opcost.measuring.flags import Flag, joined_notes, meanings
+from opcost.measuring.flags import Flag
 from opcost.measuring.loop import HARDLY_THROTTLED_RATIO
 from opcost.measuring.protocol import RETRIES
 from opcost.measuring.record import (
-    IMPOSSIBLE_POWER,
     ChainRow,
     Excess,
     MeasurementRow,
     does_other_work,
-    has_impossible_power,
     is_doubtful,
-    is_flagged,
     may_be_throttled,
     ran_as_requested,
     time_of,
 )
 from opcost.operators.cache_chains import (
     ADDITION,
-    BLOCKS,
     CHANNELS,
     COARSE_SIDES,
     DEPTHWISE,
@@ -57,17 +53,15 @@ from opcost.operators.cache_chains import (
     SIXTEEN_BITS,
     SMALL_SIDES,
     STREAM_BYTES,
-    STREAM_ELEMENTS,
     WIDE_LINEAR,
     WIDTH,
     Chain,
     chains_of,
     layer_chains,
-    streams_of,
 )
-from opcost.operators.counts import Case, OperatorCount, OperatorCounts, cases_of_count
+from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import DTYPE, FLOAT32, OperatorTuple, TensorSpec, tensor_specs
-from opcost.summing.summation import Measurements, ModelCost, common_basis, temperature_error_j, totals
+from opcost.summing.summation import Measurements, ModelCost, common_basis, totals
 
 WHOLE_RATIO = 0.75
 """Share of a kind's sizes that must be known for a curve, of those that were tried."""
@@ -84,11 +78,6 @@ MATRICES = {MATRIX: CHANNELS, LINEAR: WIDTH, WIDE_LINEAR: LARGE_WIDTH}
 """The kinds of chains of square matrices with their widths, the smallest first."""
 
 ITEM_BYTES = {FLOAT32: 4, SIXTEEN_BITS: 2}
-
-LEAST_BYTES, MOST_BYTES = 2**19, 2**27
-"""The smallest and the largest matrix that are measured both ways. The smallest whose calls were found to take longer
-has 512 x 512 elements of 16 bits (``docs/data/weights_in_caches.csv``). Of more than 134 MB a loop finds next to
-nothing in a cache."""
 
 WEIGHT_PLACES = {"linear": 1, "addmm": 2}
 """Functions that multiply by one matrix, with the place of the matrix among their floating-point inputs."""
@@ -369,20 +358,6 @@ def matrix_bytes(operator: OperatorTuple) -> int | None:
     return TensorSpec((inputs, outputs), str(parameters.get(DTYPE, FLOAT32))).floating_bytes
 
 
-def cases_from_memory(counts: OperatorCounts, input_data: str) -> tuple[Case, ...]:
-    """Return the cases of a model to measure with weights from memory: of each such operator the one with most calls.
-
-    A model that moves no more than the chains' stream has none, because its weights may stay in caches.
-    """
-    if counts.total_memory_bytes <= STREAM_BYTES:
-        return ()
-    return tuple(
-        max(cases_of_count(count, input_data), key=lambda found: found[1])[0]
-        for count in counts.counts
-        if count.computes and LEAST_BYTES <= (matrix_bytes(count.operator) or 0) <= MOST_BYTES
-    )
-
-
 def excesses_from_memory(
     counts: Iterable[OperatorCount], measurements: Measurements, conditions: Conditions
 ) -> Mapping[OperatorTuple, Excess]:
@@ -432,64 +407,6 @@ def pooled(excesses: Sequence[Excess], pool: Callable[[Sequence[Estimate]], Esti
     return Excess(pool([excess.time_s for excess in excesses]), pool(energies_j) if is_known else None)
 
 
-def excess_of_call(
-    whole: MeasurementRow, before: MeasurementRow, own: Sequence[MeasurementRow], blocks: int = BLOCKS
-) -> Excess:
-    """Return the mean additional cost of a call in a chain over a call in a loop of itself.
-
-    Other calls in the chain cancel, because a chain of them alone is subtracted (``before``, see ``Chain.subtracted``).
-    ``own`` has the row of each operator of a block that is not in it; equal operators have equal rows.
-    """
-    calls = blocks * len(own)
-    parts = [(1, before), *((blocks * own.count(row), row) for row in dict.fromkeys(own))]
-    basis = common_basis([whole, before, *own])
-    time_s = time_of(whole).less(sum_of_independent(time_of(row).times(n) for n, row in parts))
-    whole_j = basis.energy_of(whole)
-    energies_j = [energy.times(n) for n, row in parts if (energy := basis.energy_of(row)) is not None]
-    if whole_j is None or len(energies_j) < len(parts):
-        return Excess(time_s.times(1 / calls), None)
-    kelvins_j = (basis.kelvins_j(number, row, whole.measurement.temperature_c) for number, row in parts)
-    energy_j = whole_j.less(sum_of_independent(energies_j)).with_error(temperature_error_j(kelvins_j))
-    return Excess(time_s, energy_j).times(1 / calls)
-
-
-def chain_row(chain: Chain, whole: MeasurementRow, found: Excess) -> ChainRow:
-    """Return the row of a measured chain."""
-    notes = joined_notes(meanings(whole.measurement.flags), whole.measurement.notes)
-    row = refused_row(chain, notes, whole.conditions, whole.measurement.ended_at)
-    return replace(
-        row,
-        **estimate_fields("time", "s", found.time_s),
-        **estimate_fields("energy", "j", found.energy_j),
-        device_uuid=whole.circumstances.device_uuid,
-    )
-
-
-def refused_row(chain: Chain, notes: str, conditions: Conditions, at: str) -> ChainRow:
-    """Return the row of a chain that could not be measured, or whose measurement is refused: ``notes`` say why."""
-    unknown = dict.fromkeys(("time_s", "time_standard_error_s", "energy_j", "energy_standard_error_j", "device_uuid"))
-    return ChainRow(
-        kind=chain.kind,
-        memory_bytes=chain.memory_bytes,
-        calls=chain.calls,
-        **unknown,
-        measured_at=at,
-        notes=notes,
-        design=chain.design,
-        conditions=conditions,
-    )
-
-
-def refusal(row: MeasurementRow) -> str:
-    """Return the reason why a row cannot be used for cache corrections; empty if it can."""
-    measured = row.measurement
-    if measured.executed_as != GRAPH:
-        return f"{row.operator} did not run in a CUDA graph: {measured.notes}"
-    impossible = IMPOSSIBLE_POWER if has_impossible_power(row) else ""
-    is_refused = is_flagged(measured) or may_be_throttled(measured) or impossible
-    return f"{row.operator}: {joined_notes(meanings(measured.flags), impossible, measured.notes)}" if is_refused else ""
-
-
 def is_corrected(conditions: Conditions) -> bool:
     """Return whether sums under these conditions need a cache correction: in graphs, with warm caches.
 
@@ -503,20 +420,14 @@ def is_in_state(conditions: Conditions) -> bool:
     return conditions.execution == GRAPH and conditions.cache == STATE
 
 
-def missing_chains(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[Chain]:
-    """Return the chains in a dtype, in this order, that were neither measured nor refused ``RETRIES.runs`` times."""
+def missing_sides(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[int]:
+    """Return the sides of chains on images in a dtype that were neither measured nor refused ``RETRIES.runs`` times."""
     attempts = Counter(((row.kind, row.memory_bytes, row.design), row.time_s is None) for row in rows)
     done = {key for (key, was_refused), times in attempts.items() if times >= RETRIES.runs or not was_refused}
-    streams = ((side, stream) for side in SIDES for stream in streams_of(side))
-    chains = [chain for side, stream in streams for chain in chains_of(side, BLOCKS, stream, dtype)]
-    chains += layer_chains(dtype)
-    return [chain for chain in chains if (chain.kind, chain.memory_bytes, chain.design) not in done]
-
-
-def missing_sides(rows: Iterable[ChainRow], dtype: str = FLOAT32) -> list[int]:
-    """Return the sides of missing chains on images in a dtype behind the full stream."""
-    on_images = [chain for chain in missing_chains(rows, dtype) if chain.kind in KINDS]
-    return list(dict.fromkeys(chain.side for chain in on_images if chain.stream_elements == STREAM_ELEMENTS))
+    wanted = {
+        side: {(one.kind, one.memory_bytes, one.design) for one in chains_of(side, dtype=dtype)} for side in SIDES
+    }
+    return [side for side, chains in wanted.items() if not chains <= done]
 
 
 def of_the_same_card(rows: Iterable[ChainRow], conditions: Conditions) -> list[ChainRow]:

@@ -31,12 +31,12 @@ CHANNELS_LAST: Final = "channels_last"
 WARM = "warm"
 COLD = "cold"
 STATE = "state"
-CACHES = (WARM, STATE, COLD)
-"""Contents of the device's cache at each call of an operator: everything that the previous call used; what its case's
-``state`` says, as in its model; or the inputs but not the weights. Whole models are always ``warm``."""
+CACHES = (WARM, STATE)
+"""Contents of the device's cache at each call of an operator: everything that the previous call used, or what its
+case's ``state`` says, as in its model. Whole models are always ``warm``."""
 
-FORMER_CACHE = "chained"
-"""The content in rows of former versions whose inputs were the outputs of a similar layer."""
+FORMER_CACHES = (COLD, "chained")
+"""The contents in rows of former versions: the inputs but not the weights; the outputs of a similar layer as inputs."""
 
 REDUCTION_FIELDS = ("matmul_bf16_reduction", "matmul_fp16_accumulation", "matmul_fp16_reduction")
 ADDED_FIELDS = frozenset({*REDUCTION_FIELDS, "other_switches"})
@@ -86,7 +86,7 @@ class Conditions(Columns):
     sdpa_cudnn: Annotated[bool, Column("whether attention may use cuDNN's kernel")]
     sdpa_math: Annotated[bool, Column("whether attention may use plain matrix products")]
     execution: Annotated[str, Column("requested execution of operators and models", one_of(*EXECUTIONS))] = EAGER
-    cache: Annotated[str, Column("contents of the device's cache at each call", one_of(*CACHES, FORMER_CACHE))] = WARM
+    cache: Annotated[str, Column("contents of the device's cache at each call", one_of(*CACHES, *FORMER_CACHES))] = WARM
     matmul_bf16_reduction: Annotated[bool | None, Column(f"whether products in bf16 may reduce in bf16{DEFAULTED}")] = (
         None
     )

@@ -28,8 +28,9 @@ TIMING = MeasurementProtocol(warm_up_s=0.0, loop_s=0.02)
 """The loop of an overhead of which only the time is measured."""
 
 
-DIFFERENCE_SHARE = 1 / 5**0.5
-"""The relative error of two loops, one of which takes twice as long as the other, over that of their difference."""
+LEAST_SHARE, PRECISER = 0.1, 0.8
+"""The least share of a difference in both of its loops for which these are measured again, and by what factor more
+precisely than it needs: errors have errors."""
 
 
 def undisturbed(
@@ -100,24 +101,36 @@ def measure(workload: Workload, instruments: Instruments, protocol: MeasurementP
 def _measured_without(
     overhead: Workload, workload: Workload, instruments: Instruments, protocol: MeasurementProtocol
 ) -> Measurement:
+    """Measure a workload and its overhead; again, and more precisely, if their difference is not precise enough."""
+    measurement, less = _with_and_without(overhead, workload, instruments, protocol)
+    left = without_overhead(measurement, less, protocol.relative_error)
+    share = left.time_s / math.hypot(measurement.time_s, less.time_s)
+    if Flag.IMPRECISE not in left.flags or protocol.relative_error is None or overhead.only_waits:
+        return left
+    if share < LEAST_SHARE:
+        return left
+    precise = replace(protocol, relative_error=PRECISER * share * protocol.relative_error)
+    both = _with_and_without(overhead, workload, instruments, precise)
+    return without_overhead(*both, protocol.relative_error)
+
+
+def _with_and_without(
+    overhead: Workload, workload: Workload, instruments: Instruments, protocol: MeasurementProtocol
+) -> tuple[Measurement, Measurement]:
     """Measure a workload, and its overhead, which is only timed if it waits and the power of waiting is known."""
     clock, known = instruments.clock, instruments.waiting_power
-    waiting, asked = known.recent(clock.read().monotonic_s) if overhead.only_waits else None, protocol.relative_error
+    waiting = known.recent(clock.read().monotonic_s) if overhead.only_waits else None
     if waiting is None:
-        if asked is not None and not overhead.only_waits:
-            protocol = replace(protocol, relative_error=asked * DIFFERENCE_SHARE)
         # The overhead comes first, so that the meter's last log is the workload's.
         measure_once = partial(_measure, overhead, instruments, protocol)
         less = _repeated(measure_once, lambda one: Flag.CLOCKS_STILL_LOW not in one.flags, RETRIES.overhead)
         if overhead.only_waits:
             known.remember(less, clock.read().monotonic_s)
-        measurement = _measure(workload, instruments, protocol)
-    else:
-        measurement = _measure(workload, instruments, protocol)
-        # The overhead comes last, because clocks are full after the workload.
-        loop, _ = _observed(overhead, instruments, partial(run_loop, overhead, instruments, TIMING))
-        less = lasting(waiting, loop.time_s)
-    return without_overhead(measurement, less, asked)
+        return _measure(workload, instruments, protocol), less
+    measurement = _measure(workload, instruments, protocol)
+    # The overhead comes last, because clocks are full after the workload.
+    loop, _ = _observed(overhead, instruments, partial(run_loop, overhead, instruments, TIMING))
+    return measurement, lasting(waiting, loop.time_s)
 
 
 def _observed(workload: Workload, instruments: Instruments, run: Callable[[], Loop]) -> tuple[Loop, Sequence[Finding]]:
@@ -205,8 +218,8 @@ def without_overhead(
     """Return a measurement minus its overhead; errors add in quadrature.
 
     Values that cannot be subtracted (medians, means without outliers, the check by another meter) are None. The state
-    of the device and the loop are those of the measurement. A difference that is less precise than ``relative_error``,
-    if there is one, is flagged. Raises CannotMeasureError: the difference of the times is not above 0.
+    of the device and the loop are those of the measurement. With a ``relative_error`` the difference is flagged if it
+    is less precise, whatever both are. Raises CannotMeasureError: the difference of the times is not above 0.
     """
 
     def difference(both: Estimate | None, less: Estimate | None) -> Estimate | None:
@@ -222,6 +235,9 @@ def without_overhead(
     )
     power_w = None if energy_j is None else energy_j.divided_by(time_s)
     reason = measurement.energy_missing_reason or overhead.energy_missing_reason
+    flags = {*measurement.flags, *OF_AN_OVERHEAD.intersection(overhead.flags)}
+    if relative_error is not None:
+        flags.discard(Flag.IMPRECISE)
     return replace(
         measurement.with_figures(time_s, energy_j, at_reference_j),
         energy_missing_reason=None if energy_j else reason or "it takes no more energy than its overhead alone",
@@ -234,13 +250,7 @@ def without_overhead(
         check_power_w=None,
         check_power_standard_error_w=None,
         check_meter=None,
-        flags=flags_of(
-            [
-                *measurement.flags,
-                *OF_AN_OVERHEAD.intersection(overhead.flags),
-                *([] if is_precise else [Flag.IMPRECISE]),
-            ]
-        ),
+        flags=flags_of([*flags, *([] if is_precise else [Flag.IMPRECISE])]),
         notes=joined_notes(measurement.notes, f"overhead: {overhead.notes}" if overhead.notes else ""),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from opcost.operators.tuples import Count, OperatorTuple, distinct_specs
@@ -30,7 +30,8 @@ class Reuse:
 
     ``inputs`` has the distance of each distinct tensor among the operator's arguments, in order, ``weights`` that of a
     module's own parameters and buffers, None without any: the bytes of distinct memory that the run used since, to two
-    digits, at most ``FAR_BYTES``. What a call reads counts half for what it writes, since both go on side by side.
+    digits, at most ``FAR_BYTES``. Half of the input that a call read counts as used after its output, up to half of the
+    output: reading and writing go on side by side.
     ``code`` is the number of other kinds of calls since the last one of the same kind, at most ``FAR_CODE``.
     """
 
@@ -67,13 +68,10 @@ LARGEST_FAR_BYTES = 2**28
 """Smaller inputs take no time to speak of, and of larger ones a cache holds next to nothing: they count as near."""
 
 LARGEST_OWN_SHARE = 0.75
+"""The largest part of the near limit that an input's own size takes: some of it stays in the cache in any case."""
 
-SMALLEST_HALF_BYTES = 8 * 10**6
-"""Of smaller inputs nothing is displaced while they are written."""
-
-HALF_SHARES = 0.25, 0.75
-"""The reuse distances, over an input's size, at which it is as one that was copied: while it was written, as many other
-bytes were read, and half of them since each of its own on average."""
+HALF_FROM, HALF_TO = 0.25, 0.75
+"""Reuse distances over an input's size. One that was copied from another tensor has a distance of half of its size."""
 
 
 class Place(Enum):
@@ -100,14 +98,17 @@ class NearLimits:
     code: int
 
     def place(self, distance: int, size_bytes: int) -> Place:
-        """Return the place of an input of a size at a reuse distance."""
+        """Return the place of an input of a size at a reuse distance.
+
+        An input and what it was made from do not both fit if it has half of the near bytes or more.
+        """
         if not SMALLEST_FAR_BYTES <= size_bytes <= LARGEST_FAR_BYTES:
             return Place.NEAR
-        least, most = (share * size_bytes for share in HALF_SHARES)
-        if size_bytes >= SMALLEST_HALF_BYTES and least <= distance <= most:
-            return Place.HALF
         own_bytes = min(size_bytes / 2, LARGEST_OWN_SHARE * self.data_bytes)
-        return Place.FAR if distance + own_bytes > self.data_bytes else Place.NEAR
+        is_large = 2 * size_bytes >= self.data_bytes
+        if distance + own_bytes > self.data_bytes and not (is_large and distance <= HALF_TO * size_bytes):
+            return Place.FAR
+        return Place.HALF if is_large and distance >= HALF_FROM * size_bytes else Place.NEAR
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,10 @@ def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order) -> Iterator[Re
         read = {block: size for block, size in (*use.inputs, *use.weights) if block not in written}
         for block, size in read.items():
             memory.use_block(block, size)
+        # Products have read their weights before they write.
+        beside = tuple(block for block, _ in use.inputs if block in read)
         for block, size in written.items():
-            memory.use_block(block, size, sum(read.values()) // 2)
+            memory.use_block(block, size, beside)
 
 
 class _Order:
@@ -217,7 +220,7 @@ class _Order:
         return limit
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Fragment:
     """A part of a run's memory that was used at once: its bytes and the number of its last use."""
 
@@ -233,7 +236,7 @@ class _Memory:
         self._addresses: dict[int, int] = {}
         self._persistent: set[int] = set()
         self._free: set[int] = set()
-        self._beside: dict[int, int] = {}
+        self._beside: dict[int, tuple[int, ...]] = {}
         self._end = self._uses = 0
 
     @property
@@ -245,19 +248,27 @@ class _Memory:
         if block not in self._addresses:
             self._persistent.add(block)
             return FAR_BYTES
-        last = self._fragments[self._addresses[block]].used
-        later = sum(one.size for one in self._fragments.values() if one.used > last)
-        return _rounded(min(later + self._beside[block], FAR_BYTES))
+        own, later = self._fragments[self._addresses[block]], 0
+        for one in reversed(self._fragments.values()):
+            if one is own or later >= FAR_BYTES:
+                break
+            # The rest of a fragment that was divided is older than its place.
+            later += one.size if one.used > own.used else 0
+        others = (self._fragments[address] for address in self._beside[block] if address in self._fragments)
+        beside = sum(one.size for one in others if one.used < own.used)
+        return _rounded(min(later + min(beside, own.size) // 2, FAR_BYTES))
 
-    def use_block(self, block: int, size: int, beside: int = 0) -> None:
-        """Use a block; of what else its call used, so many bytes were used since its own."""
-        self._beside[block] = beside
+    def use_block(self, block: int, size: int, beside: tuple[int, ...] = ()) -> None:
+        """Use a block, and while it is written read others ``beside`` it."""
+        self._beside[block] = tuple(self._addresses[one] for one in beside)
         if block in self._addresses and self._fragments[self._addresses[block]].size < size:
             # It was used in part until now.
             self._free.add(self._addresses.pop(block))
         if block not in self._addresses:
             self._addresses[block] = self._assigned(max(size, 1), block in self._persistent)
-        self._fragments[self._addresses[block]].used = self._uses
+        address = self._addresses[block]
+        # In the order of their last uses.
+        self._fragments[address] = replace(self._fragments.pop(address), used=self._uses)
         self._uses += 1
 
     def free(self, *blocks: int) -> None:

@@ -28,7 +28,6 @@ PARTS = {
     "start": "to start",
     "qualification": "to qualify the meters of a new board",
     "drift_checks": "for drift checks",
-    "cache_corrections": "for cache corrections",
 }
 """The parts of a run's time besides its measurements."""
 
@@ -68,14 +67,14 @@ def print_operator_measurements(reports: Sequence[OperatorsReport], dry_run: boo
     _print_operators(reports, dry_run)
     has_wholes = any(report.planned and report.has_whole for report in reports)
     wholes = ["not in this time: whole models, which the same command with --whole measures, too"] * has_wholes
-    _print_time(reports, dry_run, [*wholes, *_later(reports)])
+    _print_time(reports, dry_run, wholes)
 
 
 def print_units(reports: Sequence[UnitReport], dry_run: bool) -> None:
     operators, wholes = [report.operators for report in reports], [report.whole for report in reports]
     _print_operators(operators, dry_run)
     _print_wholes(wholes, dry_run)
-    _print_time([*operators, *wholes], dry_run, _later(operators))
+    _print_time([*operators, *wholes], dry_run)
 
 
 def print_full_models(reports: Sequence[FullModelReport], dry_run: bool) -> None:
@@ -152,14 +151,7 @@ def _time_column(dry_run: bool) -> Column[Report]:
     return Column("time needed" if dry_run else "time taken", text)
 
 
-def _later(reports: Sequence[OperatorsReport]) -> list[str]:
-    if not reports or not reports[0].later_s:
-        return []
-    time = duration(reports[0].later_s)
-    return [f"not in this time: cache corrections of this card ({time}), which the same command measures next"]
-
-
-def _print_time(reports: Sequence[Report], dry_run: bool, later: Sequence[str]) -> None:
+def _print_time(reports: Sequence[Report], dry_run: bool, later: Sequence[str] = ()) -> None:
     if not dry_run:
         _print_taken(reports)
         print_origin(*sorted({report.device_product for report in reports}))
@@ -173,10 +165,8 @@ def _print_time(reports: Sequence[Report], dry_run: bool, later: Sequence[str]) 
         print_line(f"device: {device}" + (f" ({product})" if product != device else ""))
     for assumed in {report.assumed for report in reports if report.assumed is not None}:
         driver = f", driver {assumed.driver_version}" if assumed.driver_version else ""
-        corrections_s = assumed.cache_corrections_s
-        more = f", and all cache corrections ({duration(corrections_s)})" if corrections_s else ""
         versions = f"torch {assumed.torch_version}{driver}"
-        print_line(f"assumed: {versions}; with other versions everything is measured again{more}")
+        print_line(f"assumed: {versions}; with other versions everything is measured again")
     needed_s = sum(report.expected_s for report in reports)
     parts_s = reports[0].besides_parts_s if reports else {}
     parts = [f"{duration(needed_s)} to measure"]

@@ -20,7 +20,6 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import (
     EAGER,
     GRAPH,
-    WARM,
     Circumstances,
     Conditions,
     device_type_of,
@@ -128,8 +127,8 @@ class Workloads:
         if counted is not None:
             found = quick_difference(counted, case.counted_on, self.device, setting.precision)
         loop = partial(context, keeps_casts=False)
-        cache = parse_state(case.state) if case.state else setting.cache
-        workload = operator_workload(case.operator, self.device, case.input_data, cache, loop)
+        state = parse_state(case.state) if case.state else None
+        workload = operator_workload(case.operator, self.device, case.input_data, state, loop)
         if found is None:
             return workload
         return workload.annotated(f"not as counted: {found.text}", (found.flag,))
@@ -411,10 +410,6 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
 def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
     if not is_gpu(device) and setting.execution == GRAPH:
         raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
-    if not is_gpu(device) and setting.cache != WARM:
-        raise UserError(
-            f"--cache {setting.cache}: the cache size of a CPU is unknown; use --cache {WARM} or --device cuda"
-        )
     with precision(setting.precision):
         switches = torch_state(device)
     return Conditions(

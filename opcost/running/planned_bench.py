@@ -85,20 +85,19 @@ class PlannedBench:
 class AssumedVersions:
     """The software that a plan assumes on a device that is not here.
 
-    With other versions everything is measured, and all cache corrections, which take ``cache_corrections_s``.
+    With other versions everything is measured.
     """
 
     torch_version: str
     driver_version: str | None
-    cache_corrections_s: float
 
 
-def assumed_versions(bench: Bench, setting: Setting, cache_corrections_s: float = 0.0) -> AssumedVersions | None:
+def assumed_versions(bench: Bench, setting: Setting) -> AssumedVersions | None:
     """Return the versions that a plan assumes; None on a device that is here, and for a product without rows."""
     if not isinstance(bench, PlannedBench) or bench.is_stand_in:
         return None
     conditions = bench.conditions(setting)
-    return AssumedVersions(conditions.torch_version, conditions.driver_version, cache_corrections_s)
+    return AssumedVersions(conditions.torch_version, conditions.driver_version)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import is_device_name
+from opcost.measuring.conditions import STATE, is_device_name
 from opcost.measuring.setting import USUAL, Setting
 from opcost.operators.counts import OperatorCounts, select
 from opcost.operators.model_names import UserCode
@@ -81,14 +81,16 @@ class RunRequest(Request):
 
     ``device`` is None for a GPU if there is one, else the CPU; a dry run may have a product's name instead. With
     ``same_board``, rows of other boards do not count as measured. ``setting`` says how operators and models are run and
-    metered; the precision is each config's. With ``allow_code`` users' functions that build models may run. ``gpus``
-    are the numbers of several GPUs of this host, ``("all",)`` for all; then no device is named. ``scheduler`` is the
-    address or the file of a Dask scheduler, None for none; ``products`` are parts of its devices' names, none for all.
+    metered; the precision is each config's. ``in_state``: on GPUs operators are measured in the states of their models,
+    too. With ``allow_code`` users' functions that build models may run. ``gpus`` are the numbers of several GPUs of
+    this host, ``("all",)`` for all; then no device is named. ``scheduler`` is the address or the file of a Dask
+    scheduler, None for none; ``products`` are parts of its devices' names, none for all.
     """
 
     dry_run: bool = False
     same_board: bool = False
     setting: Setting = USUAL
+    in_state: bool = False
     allow_code: bool = False
     gpus: tuple[str, ...] = ()
     scheduler: str | Path | None = None
@@ -97,7 +99,8 @@ class RunRequest(Request):
     @staticmethod
     def from_arguments(arguments: Namespace) -> RunRequest:
         own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code", "gpus")}
-        setting = Setting(execution=arguments.execution, cache=arguments.cache, meter=arguments.meter)
+        own["in_state"] = arguments.cache == STATE
+        setting = Setting(execution=arguments.execution, meter=arguments.meter)
         request = RunRequest(**vars(Request.from_arguments(arguments)), **own, setting=setting)
         scheduler, device = arguments.scheduler or arguments.scheduler_file, arguments.device
         if device is not None and (request.gpus or (scheduler is None and "," in device)):

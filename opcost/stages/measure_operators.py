@@ -11,37 +11,32 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from opcost.comparing.corrections import cases_from_memory, excesses_from_memory, is_corrected, is_in_state
+from opcost.comparing.corrections import is_in_state
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import COLD, STATE, WARM
+from opcost.measuring.conditions import STATE
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor, protocol_in_state
-from opcost.measuring.setting import Setting
 from opcost.operators.counts import (
     CAPTURED,
     Case,
     OperatorCounts,
     as_counted,
     cases_of,
-    of_operators,
     select,
     tuple_key,
 )
-from opcost.operators.tuples import OperatorTuple
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import Bench
 from opcost.running.campaign import Campaign, Demand, Outcome, campaigns_of, outcomes
 from opcost.running.engine import Executor, OpenBench, executor_of
 from opcost.running.expected_times import size_of, sizes_in
-from opcost.running.plan import Reason, Work
+from opcost.running.plan import Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import RunRequest, selected, without_grids
 from opcost.running.shipped_counts import counted_or_shipped, ship_counts
-from opcost.stages.cache_chains import Before, chain_settings, chain_times, measure_missing_chains
 from opcost.storage.configs import ModelConfig, model_tuple, set_done
 from opcost.summing.in_state import limits_of
-from opcost.summing.summation import Measurements
 from opcost.units import some_of
 
 KNOWN_FROM = 20
@@ -57,10 +52,9 @@ class OperatorsReport:
     ``failed`` in this run, and ``remaining`` are still missing. ``expected_s`` is the time that the remaining ones will
     take, without those of an earlier model; ``taken_s`` is the time that those of this run took, and ``steps_s`` the
     part of each step of measurements in it. ``besides_s`` is the time of the whole run besides its models, and
-    ``besides_parts_s`` has its parts: start, drift checks, cache corrections; in a dry run they are expected.
+    ``besides_parts_s`` has its parts: start, drift checks; in a dry run they are expected.
     ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions on a device that is
-    not here. ``later_s`` is the time of cache corrections that the next run measures. ``board`` is the UUID of the
-    board whose rows are most of the sum's time, None without rows or on a CPU.
+    not here. ``board`` is the UUID of the board whose rows are most of the sum's time, None without rows or on a CPU.
     """
 
     name: str
@@ -83,7 +77,6 @@ class OperatorsReport:
     device_product: str
     besides_parts_s: Mapping[str, float] = field(default_factory=dict)
     assumed: AssumedVersions | None = None
-    later_s: float = 0.0
     has_whole: bool = True
     board: str | None = None
 
@@ -104,25 +97,18 @@ def measure_operators(
     else:
         models = selected(request, configs)
     _warn_of_unknown_values(models, input_data)
-    # In state only the time is measured; the energy follows from the warm row.
-    needs_states = request.setting.cache == STATE
-    _warn_of_unknown_states(models if needs_states else ())
     works = [
         Work(
             config.name,
-            replace(request.setting_of(config), cache=WARM) if needs_states else request.setting_of(config),
+            request.setting_of(config),
             as_counted(cases_of(kept.counts, input_data), kept),
             {count.operator.key: Size(count.flop, count.memory_bytes) for count in kept.counts},
         )
         for config, kept in models
     ]
     by_name = {config.name: (config, kept) for config, kept in models}
-    # A grid has no sum to be corrected.
+    # A grid is no model, which would leave its calls in states.
     of_models = [(work, kept) for work, (config, kept) in zip(works, models, strict=True) if config.grid is None]
-    for_chains = (
-        () if needs_states else chain_settings(request.setting, (one.setting.precision for one, _ in of_models))
-    )
-    missing_after = _missing_states if needs_states else _missing_pairs
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as opened:
         executor, database = executor_of(opened), request.database
@@ -130,92 +116,61 @@ def measure_operators(
             ship_counts(database, [config for config, _ in models])
         demand = Demand(works, protocol_for, database, database.operator_measurements, request.same_board)
         campaigns = campaigns_of(executor, demand)
-        pairs = missing_after(executor, demand, of_models, input_data)
+        states = _missing_states(executor, demand, of_models, input_data) if request.in_state else {}
         if request.dry_run:
-            plans = (
-                _plan(campaign, pairs.get(kind), for_chains, request, by_name) for kind, campaign in campaigns.items()
-            )
-            states = pairs if needs_states else {}
-            return _ordered(_with_states(report, states) for plan in plans for report in plan)
+            plans = [report for campaign in campaigns.values() for report in _plan(campaign, request, by_name)]
+            return _ordered(_with_states(report, states) for report in plans)
 
-        def completed(outcome: Outcome) -> OperatorsReport:
+        def completed(outcome: Outcome, remaining: int = 0) -> OperatorsReport:
             """Set ``done`` once nothing is missing by the full protocol on a GPU, on captured values."""
             (config, kept), protocol = by_name[outcome.work.name], outcome.campaign.protocol
             is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
-            is_due = is_full and outcome.campaign.bench.is_gpu and not outcome.remaining and input_data == CAPTURED
+            is_due = is_full and outcome.campaign.bench.is_gpu and input_data == CAPTURED
+            is_due = is_due and not outcome.remaining and not remaining
             done = (is_due and kept.has_values and _set_done(request, config)) or config.done
             return replace(_operators_report(outcome, request, by_name), done=done)
 
-        of_pairs = {(kind, work.name) for kind, campaign in pairs.items() for work in campaign.plan.works}
+        of_states = {(kind, work.name) for kind, campaign in states.items() for work in campaign.plan.works}
         reports: list[OperatorsReport] = []
         waiting: list[Outcome] = []
         for outcome in outcomes(executor, campaigns, progress):
-            if (outcome.campaign.kind, outcome.work.name) in of_pairs:
+            if (outcome.campaign.kind, outcome.work.name) in of_states:
                 waiting.append(outcome)
             else:
                 reports.append(completed(outcome))
-        corrections_begin_s = time.monotonic()
-        # Planned again, since the rows with weights in the cache are known now.
-        pairs = missing_after(executor, demand, of_models, input_data) if waiting else {}
-        states = pairs if needs_states else {}
-        pairs = {kind: campaign for kind, campaign in pairs.items() if campaign.plan.items}
-        if pairs:
-            # What fails is in ``failures.csv``, and the kind of chain corrects it.
-            deque(outcomes(executor, pairs, progress), maxlen=0)
-        reports = [_with_states(report, states) for report in (*reports, *map(completed, waiting))]
-        before = {kind: _before(campaign) for kind, campaign in campaigns.items()}
-        for setting in for_chains:
-            measure_missing_chains(executor, database, progress, setting, before)
-        # Without the states, which are in the times of their models.
-        corrections_s = max(0.0, time.monotonic() - corrections_begin_s - _taken_s(states))
-    parts_s = _besides_parts_s(time.monotonic() - begin_s, campaigns, corrections_s)
+        with_items = {kind: campaign for kind, campaign in states.items() if campaign.plan.items}
+        if with_items:
+            deque(outcomes(executor, with_items, progress), maxlen=0)
+        for outcome in waiting:
+            found = states[outcome.campaign.kind].outcomes
+            remaining = sum(one.remaining for one in found if one.work.name == outcome.work.name)
+            reports.append(completed(outcome, remaining))
+        reports = [_with_states(report, states) for report in reports]
+    parts_s = _besides_parts_s(time.monotonic() - begin_s, campaigns, states)
     return _timed(_ordered(reports), parts_s)
 
 
 def _plan(
-    campaign: Campaign,
-    pairs: Campaign | None,
-    for_chains: Iterable[Setting],
-    request: RunRequest,
-    by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]],
+    campaign: Campaign, request: RunRequest, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
 ) -> list[OperatorsReport]:
-    """Return the plans of a campaign, with the expected times of cache corrections after it: of pairs and chains."""
-    parts_s = campaign.besides_parts_s
-    times = chain_times(campaign.bench, request.database, for_chains, _before(campaign))
-    later_s, all_s = (0.0, 0.0) if times is None else (times.later_s, times.all_s)
-    if times is not None:
-        now_s = times.now_s
-        if pairs is not None:
-            # Rows with weights in the cache are in the time of block 2, unless they are of another board.
-            own = (one for one in pairs.plan.items if one.setting.cache == COLD or one.reason is Reason.OTHER_BOARD)
-            now_s += sum(map(pairs.item_s, own))
-        if now_s or not later_s:
-            parts_s["cache_corrections"] = now_s
-    assumed = assumed_versions(campaign.bench, request.setting, all_s)
+    """Return the plans of a campaign."""
+    assumed = assumed_versions(campaign.bench, request.setting)
     reports = [_operators_report(outcome, request, by_name) for outcome in campaign.outcomes]
-    return [replace(one, assumed=assumed, later_s=later_s) for one in _timed(reports, parts_s)]
-
-
-def _before(campaign: Campaign) -> Before:
-    """Return a campaign as the one before, with the mean time of its measurements if it has enough."""
-    measured = sum(outcome.measured for outcome in campaign.outcomes)
-    # Chains are measured to a relative error, too.
-    is_known = campaign.protocol.relative_error is not None and measured >= KNOWN_FROM
-    taken_s = campaign.of_all_kinds * sum(outcome.taken_s for outcome in campaign.outcomes)
-    return Before(sum(campaign.expected_s), taken_s / measured if is_known else None)
+    return [replace(one, assumed=assumed) for one in _timed(reports, campaign.besides_parts_s)]
 
 
 def _taken_s(campaigns: Mapping[str, Campaign]) -> float:
     return sum(outcome.taken_s for campaign in campaigns.values() for outcome in campaign.outcomes)
 
 
-def _besides_parts_s(run_s: float, campaigns: Mapping[str, Campaign], corrections_s: float = 0.0) -> dict[str, float]:
+def _besides_parts_s(
+    run_s: float, campaigns: Mapping[str, Campaign], states: Mapping[str, Campaign] = MappingProxyType({})
+) -> dict[str, float]:
     """Return the parts of a run's time besides its models, in s; boards are checked for drift side by side."""
     workers = sum(campaign.workers for campaign in campaigns.values())
     checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / workers
-    parts_s = {"drift_checks": checks_s, "cache_corrections": corrections_s}
-    known_s = {name: time_s for name, time_s in parts_s.items() if time_s}
-    return {"start": run_s - _taken_s(campaigns) - sum(known_s.values()), **known_s}
+    of_models_s = _taken_s(campaigns) + _taken_s(states)
+    return {"start": run_s - of_models_s - checks_s, **({"drift_checks": checks_s} if checks_s else {})}
 
 
 def _timed(reports: Iterable[Report], parts_s: Mapping[str, float]) -> list[Report]:
@@ -237,8 +192,8 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
         logging.getLogger(__name__).warning(text, ", ".join(names), counting)
 
 
-def _warn_of_unknown_states(models: Sequence[tuple[ModelConfig, OperatorCounts]]) -> None:
-    old = [config.name for config, kept in models if not (config.grid or any(count.reuse for count in kept.counts))]
+def _warn_of_unknown_states(models: Sequence[tuple[Work, OperatorCounts]]) -> None:
+    old = [work.name for work, kept in models if not any(count.reuse for count in kept.counts)]
     if old:
         text = "%s: counted without reuse distances, so that calls have no state; to count again, run %s"
         logging.getLogger(__name__).warning(text, some_of(old), command("count", *old))
@@ -300,7 +255,9 @@ def _missing_states(
     def protocol(is_gpu: bool) -> MeasurementProtocol:
         return protocol_in_state(demand.protocol_for(is_gpu))
 
-    for kind, bench in executor.kinds.items():
+    with_graphs = {kind: one for kind, one in executor.kinds.items() if one.is_gpu}
+    _warn_of_unknown_states(models if with_graphs else ())
+    for kind, bench in with_graphs.items():
         works = []
         for work, counts in models:
             setting = replace(work.setting, cache=STATE)
@@ -334,44 +291,6 @@ def _with_states(report: OperatorsReport, campaigns: Mapping[str, Campaign]) -> 
             planned=Counter(report.planned) + Counter(outcome.work.reasons),
         )
     return report
-
-
-def _missing_pairs(
-    executor: Executor, demand: Demand, models: Sequence[tuple[Work, OperatorCounts]], input_data: str
-) -> dict[str, Campaign]:
-    """Plan the pairs that the database does not have of some models: with weights in the cache and from memory.
-
-    A pair may be of any board, but both rows are of one. A product that has its row in the cache from another board is
-    therefore measured both ways; of several boards the one that has the row measures the other. Kinds of devices where
-    sums need none, or where none is missing, are left out.
-    """
-    wanted = [(work, counts, cases_from_memory(counts, input_data)) for work, counts in models]
-    operators = {case.operator for _, _, cases in wanted for case in cases}
-    measurements = Measurements(demand.table.rows(of_operators(operators)))
-    found = {}
-    for kind, bench in executor.kinds.items():
-        works, board_of = [], dict[OperatorTuple, str | None]()
-        boards = [worker.board for worker in executor.workers if worker.kind == kind] or [None]
-        for work, counts, cases in wanted:
-            conditions = bench.conditions(work.setting)
-            if not (bench.is_gpu and is_corrected(conditions)):
-                continue
-            known = excesses_from_memory(counts.counts, measurements, conditions)
-            missing = as_counted(tuple(case for case in cases if case.operator not in known), counts)
-            counts_of = {count.operator: count for count in counts.counts}
-            for case in missing:
-                rows = measurements.all_under(counts_of[case.operator], conditions)
-                own = [row.circumstances.device_uuid for row in rows if row.circumstances.device_uuid in boards]
-                board_of.setdefault(case.operator, [boards[len(board_of) % len(boards)], *own][-1])
-            for board in dict.fromkeys(board_of[case.operator] for case in missing):
-                of_board = tuple(case for case in missing if board_of[case.operator] == board)
-                for cache in (work.setting.cache, COLD):
-                    setting = replace(work.setting, cache=cache)
-                    works.append(replace(work, setting=setting, cases=of_board, board=board))
-        if works:
-            of_pairs = replace(demand, works=works, same_board=True, of_pairs=True)
-            found[kind] = Campaign(executor, kind, of_pairs)
-    return found
 
 
 @dataclass(frozen=True)
@@ -518,11 +437,10 @@ def measure_units(
 
         def both(these: tuple[str, ...], dry_run: bool) -> list[UnitReport]:
             one = replace(request, names=these, dry_run=dry_run)
-            of_wholes = replace(one, setting=replace(one.setting, cache=WARM))
             operators = measure_operators(one, protocols.operators, opened, progress, protocols.input_data)
             # Boards of one product differ, so a whole is measured where most of its sum was.
             boards = {report.name: report.board for report in operators}
-            wholes = measure_full_models(of_wholes, protocols.wholes, opened, progress, boards)
+            wholes = measure_full_models(one, protocols.wholes, opened, progress, boards)
             return [UnitReport(own.name, own, whole) for own, whole in zip(operators, wholes, strict=True)]
 
         if not names:

@@ -71,8 +71,15 @@ H200 = CardCaches(
 )
 """By operators among others and alone (``docs/log/states.md``)."""
 
+H100 = CardCaches(
+    NearLimits(25 * 10**6, 3),
+    33e6,
+    AddedEnergy(Estimate(125.0, 40.0), Estimate(80e-12, 50e-12), Estimate(20e-12, 30e-12)),
+)
+"""The same chip with a smaller cache, untried: the figures of an H200 with twice their errors."""
+
 OTHERS = CardCaches(H200.near, H200.kept_bytes)
-CARDS: Mapping[str, CardCaches] = MappingProxyType({"NVIDIA H200": H200})
+CARDS: Mapping[str, CardCaches] = MappingProxyType({"NVIDIA H200": H200, "NVIDIA H100 80GB HBM3": H100})
 
 UNKNOWN_ENERGY = f"the energy that a state adds is known for {', '.join(CARDS)} only"
 

@@ -106,6 +106,9 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
         elif storage_of(tensor) in changed:
             before.append(writer(tensor, copies=True))
     dtype = next((one.dtype for one in (*inputs, *weights) if one.is_floating_point()), torch.float32)
+    device_type = next((one.device.type for one in (*inputs, *weights)), "cpu")
+    if torch.is_autocast_enabled(device_type):
+        dtype = torch.get_autocast_dtype(device_type)
 
     def prepare() -> None:
         if before or state.far_code:

@@ -21,7 +21,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import CHANNELS_LAST
-from opcost.operators.cache_chains import WHOLE_CHAINS
 from opcost.operators.input_roles import INDEX_FUNCTIONS
 from opcost.operators.model_names import FINGERPRINT
 from opcost.operators.tuples import (
@@ -45,7 +44,7 @@ from opcost.torch_backend.ready_model import (
 from opcost.torch_backend.values import Integers, is_dense, own_tensors, plain_value, public_name, unpacked
 
 TRUSTED_PACKAGES = ("torch", "torchvision")
-"""The only packages, besides ``WHOLE_CHAINS``, from which classes are imported by name, because importing runs code."""
+"""The only packages from which classes are imported by name, because importing runs code."""
 
 FACTORIES = frozenset(
     [f"torch.{name}_window" for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")]
@@ -523,7 +522,7 @@ def _argument(module: nn.Module, name: str) -> PlainValue:
 
 def _resolve(operator: str) -> Any:
     package, _, name = operator.rpartition(".")
-    if package.partition(".")[0] not in TRUSTED_PACKAGES and operator not in WHOLE_CHAINS:
+    if package.partition(".")[0] not in TRUSTED_PACKAGES:
         raise CannotMeasureError(f"{operator} is not an operator of {' or '.join(TRUSTED_PACKAGES)}")
     try:
         cls = getattr(importlib.import_module(package), name, None)

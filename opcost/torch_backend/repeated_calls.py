@@ -16,15 +16,13 @@ import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import nn
 
 from opcost.errors import CannotMeasureError
-from opcost.measuring.conditions import WARM
-from opcost.measuring.flags import Flag, joined_notes
+from opcost.measuring.flags import Flag
 from opcost.measuring.workload import Call, Calls
 from opcost.operators.input_roles import WRITE_ONLY
 from opcost.torch_backend.cost_counter import autocast_as_called, is_composite, is_free, tensors_of
 from opcost.torch_backend.formulas import WRITTEN
 from opcost.torch_backend.passes import DispatchMode, running_calls
 from opcost.torch_backend.values import arguments_by_name, own_tensors
-from opcost.units import megabytes
 
 SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}
 """In-place operations that write the same values each time, or random ones."""
@@ -53,21 +51,6 @@ RESTORED = "in place: its input written again before each call, which is subtrac
 ELSEWHERE = "in-place kernel run into another tensor"
 ON_A_COPY = "in-place kernel run on a copy that each call makes"
 
-
-EVICTING_RATIO = 2
-"""Bytes to read to evict all data, as a multiple of the cache's size; not every cache evicts the oldest data first."""
-
-MAXIMUM_COPIES = 512
-
-MEMORY_SHARE = 0.25
-"""The most copies of a layer's weights, and the largest share of the device's memory that they may take.
-
-512 copies of 0.5 MB exceed twice a cache of 126 MB. With fewer copies calls come after an eviction, which makes short
-ones too slow: a Linear of 10 us by 2 us to 9 us (``docs/log/cache.md``)."""
-
-IN_PLACE_AS_WARM = "in place: as warm"
-
-NO_WEIGHTS = "no weights: as warm"
 
 WEIGHTS_OF_FUNCTIONS: Mapping[object, int] = {
     **dict.fromkeys(
@@ -128,20 +111,23 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor], resto
     if len(observer.operations) == 1:
         (operation,) = observer.operations
         undoing = opposite(operation)
-        if undoing is None and not restores:
-            return elsewhere(operation)
-
-        def in_turn() -> object:
-            """Add and subtract the same, both with the operation's kernel."""
-            operation.run()
-            return undoing.run() if undoing else None
-
         if undoing is not None:
-            return Calls(in_turn, period=2, flags=MODIFIES, notes=IN_TURN)
+            return _in_turn(operation, undoing)
+        if not restores:
+            return elsewhere(operation)
     if restores:
-        return _restored(call, {storage_of(one.args[0]): one.args[0] for one in observer.writing}.values())
+        return _restored(call, {storage_of(one): one for each in observer.writing for one in each.written}.values())
     names = ", ".join(operation.name for operation in observer.writing)
     raise CannotMeasureError(f"it cannot be repeated: {names} modifies its input, among other operations")
+
+
+def _in_turn(operation: Operation, undoing: Operation) -> Calls:
+    def in_turn() -> object:
+        """Add and subtract the same, both with the operation's kernel."""
+        operation.run()
+        return undoing.run()
+
+    return Calls(in_turn, period=2, flags=MODIFIES, notes=IN_TURN)
 
 
 def _restored(call: Callable[[], object], changed: Iterable[torch.Tensor]) -> Calls:
@@ -305,13 +291,6 @@ class Layer:
         """Return the same layer in other memory, with equal values, layouts and shared storage."""
         return Layer(*copy.deepcopy((self.function, self.args, self.kwargs)))
 
-    def copied(self) -> Layer:
-        """Return a layer with the same inputs and a copy of the weights."""
-        if isinstance(self.function, nn.Module):
-            return replace(self, function=copy.deepcopy(self.function))
-        place = WEIGHTS_OF_FUNCTIONS[self.function]
-        return replace(self, args=(*self.args[:place], *(one.clone() for one in self.weights), *self.args[place + 1 :]))
-
 
 @dataclass(frozen=True)
 class DeviceMemory:
@@ -327,60 +306,13 @@ def device_memory(device: str) -> DeviceMemory:
     return DeviceMemory(int(properties.L2_cache_size), int(properties.total_memory))
 
 
-def repeated(layer: Layer, cache: str, memory: Callable[[], DeviceMemory], restores: bool = False) -> Calls:
-    """Return repeated calls of a layer in a cache mode, one of ``CACHES``; ``restores`` as in ``repeatable``.
+def repeated(layer: Layer, restores: bool = False) -> Calls:
+    """Return repeated calls of a layer; ``restores`` as in ``repeatable``.
 
     They can be relocated, except for calls with an overhead, which is measured in one placement. Raises
     CannotMeasureError: the layer cannot be repeated.
     """
     calls = repeatable(layer.call, tensors_of((layer.args, dict(layer.kwargs))), restores)
-    if cache != WARM:
-        is_in_place = Flag.MODIFIES_INPUT in calls.flags
-        calls = _as_warm(calls, IN_PLACE_AS_WARM) if is_in_place else _cold(layer, memory())
     if calls.overhead is not None:
         return calls
-    return replace(calls, relocated=lambda: repeated(layer.relocated(), cache, memory, restores).cycle)
-
-
-def _as_warm(calls: Calls, reason: str) -> Calls:
-    return replace(calls, flags=(*calls.flags, Flag.RAN_WARM), notes=joined_notes(calls.notes, reason))
-
-
-def copies_beyond(memory: DeviceMemory, weights_bytes: int) -> int | None:
-    """Return the number of copies of weights that exceed ``EVICTING_RATIO`` times the cache; None for too many."""
-    copies = max(EVICTING_RATIO * memory.cache_bytes // weights_bytes + 1, 2)
-    fit = copies <= MAXIMUM_COPIES and copies * weights_bytes <= MEMORY_SHARE * memory.total_bytes
-    return copies if fit else None
-
-
-def _cold(layer: Layer, memory: DeviceMemory) -> Calls:
-    """Return calls without weights in the cache: of copies in turn, or after an eviction."""
-    weights_bytes = sum(tensor.nbytes for tensor in layer.weights)
-    if not weights_bytes:
-        return _as_warm(Calls(layer.call), NO_WEIGHTS)
-    copies = copies_beyond(memory, weights_bytes)
-    if copies is None:
-        # A buffer evicts the cache; the inputs shall be in it.
-        size_bytes = EVICTING_RATIO * memory.cache_bytes
-        tensors = [torch.zeros(size_bytes // 4, device=layer.weights[0].device), *layer.inputs]
-
-        def evict() -> None:
-            # A sum writes hardly anything, since written data would remain in the cache.
-            for tensor in tensors:
-                torch.sum(tensor)
-
-        def evict_and_call() -> object:
-            evict()
-            return layer.call()
-
-        notes = f"an eviction of {megabytes(size_bytes)} before each call subtracted"
-        return Calls(evict_and_call, notes=notes, overhead=evict)
-    *layers, last = layer, *(layer.copied() for _ in range(copies - 1))
-
-    def in_turn() -> object:
-        # Outputs are not kept, so that the next output reuses the memory, as in a loop of one layer.
-        for each in layers:
-            each.call()
-        return last.call()
-
-    return Calls(in_turn, copies)
+    return replace(calls, relocated=lambda: repeated(layer.relocated(), restores).cycle)

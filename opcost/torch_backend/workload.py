@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from opcost.errors import CannotMeasureError, shortened
 from opcost.estimates import total_if_known
-from opcost.measuring.conditions import EAGER, GRAPH, WARM, is_gpu
+from opcost.measuring.conditions import EAGER, GRAPH, is_gpu
 from opcost.measuring.flags import Flag, Flags, joined_notes
 from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import cycles_and_pause
@@ -44,7 +44,7 @@ from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.ready_model import REFUSALS
-from opcost.torch_backend.repeated_calls import Layer, device_memory, repeated
+from opcost.torch_backend.repeated_calls import Layer, repeated
 from opcost.units import printable
 
 REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
@@ -248,24 +248,24 @@ def operator_workload(
     operator: OperatorTuple,
     device: str,
     data: InputData = NORMAL_DATA,
-    cache: str | CallState = WARM,
+    state: CallState | None = None,
     context: Context = nullcontext,
 ) -> EagerWorkload:
     """Return an operator tuple with fresh weights and random inputs as a repeatable load on a device.
 
-    ``cache`` is one of ``CACHES``, or the state of each call, for a ``PairedWorkload``. A loop of calls runs in one
-    ``context``. An in-place operator adds and subtracts in turn, or finds its input written again, on a CPU another
-    tensor for its output: in a loop it would modify its own input, and with it the power. An output with NaN or
-    infinity is flagged if the inputs have none.
+    ``state`` is that of each call, for a ``PairedWorkload``. A loop of calls runs in one ``context``. An in-place
+    operator adds and subtracts in turn, or finds its input written again, on a CPU another tensor for its output: in a
+    loop it would modify its own input, and with it the power. An output with NaN or infinity is flagged if the inputs
+    have none.
     Raises CannotMeasureError: it cannot be built or repeated here.
     """
     with refused_calls(device):
         layer = Layer(*operator_call(operator, device, data))
         with context():
-            if isinstance(cache, CallState):
-                calls = calls_in_state(layer, cache, eviction(device))
+            if state is not None:
+                calls = calls_in_state(layer, state, eviction(device))
             else:
-                calls = repeated(layer, cache, partial(device_memory, device), restores=is_gpu(device))
+                calls = repeated(layer, restores=is_gpu(device))
             flags: Flags = ()
             # Operators that only allocate return whatever the memory held.
             if operator.short_name not in ALLOCATIONS:

@@ -378,7 +378,7 @@ def test_an_unknown_choice_is_reported_in_one_line_with_the_one_that_was_meant(
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         pipeline_parser(CACHE).parse_args(["--cache", choice])
-    problem = f"argument --cache: invalid choice: '{choice}'{question} (choose from warm, state, cold); see "
+    problem = f"argument --cache: invalid choice: '{choice}'{question} (choose from warm, state); see "
     assert capsys.readouterr().err.startswith(f"error: {problem}")
 
 
@@ -400,7 +400,7 @@ def test_without_arguments_everything_has_its_default_and_others_arrive_as_value
         "names": [],
         **dict.fromkeys(("device", "home", "measurements", "database", "execution", "scheduler", "scheduler_file")),
         "gpus": (),
-        "cache": "warm",
+        "cache": "state",
         "meter": "auto",
         **dict.fromkeys(("dry_run", "same_board", "allow_code", "json", "json_progress", "verbose"), False),
     }

@@ -5,13 +5,13 @@ import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.comparison import Remark, RemarkKind
-from opcost.comparing.corrections import Piece, chain_row
+from opcost.comparing.corrections import Piece
 from opcost.comparing.model_result import USUAL_RUNS, Evidence, OperatorRuns
 from opcost.comparing.operator_costs import TupleFlag
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import Excess
+from opcost.measuring.record import ChainRow
 from opcost.operators.cache_chains import SIDES, STREAM_BYTES, chains_of
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -261,19 +261,17 @@ def test_rows_on_other_values_that_are_not_summed_are_reported():
 def test_rows_of_the_cache_that_is_asked_for_are_summed_beside_a_warm_whole(cache):
     rows = [
         row_of(operator, (time_s, 0.0), (5.0, 0.1), replace(SIMULATED_CONDITIONS, cache=mode))
-        for mode, factor in (("cold", 1.5), ("warm", 1.0))
+        for mode, factor in (("state", 1.5), ("warm", 1.0))
         for operator, time_s in ((CONVOLUTION, 2.0 * factor), (RELU, 1.0 * factor))
     ]
     comparison = compare(COUNTS, FULL, Measurements(rows), OperatorRuns(cache=cache))
-    assert comparison.time_ratio.value == pytest.approx({"warm": 1.0, "state": 1.0, "cold": 1.5}[cache])
+    assert comparison.time_ratio.value == 1.0
     assert comparison.conditions == replace(SIMULATED_CONDITIONS, cache=cache)
     remarks = {
         "warm": (),
         "state": (Remark(RemarkKind.NOT_IN_STATE, {"time_ratio": 1.0}),),
-        "cold": (Remark(RemarkKind.OTHER_CACHE, {"cache": cache}),),
     }
-    of_cache = RemarkKind.OTHER_CACHE, RemarkKind.NOT_IN_STATE
-    assert tuple(one for one in comparison.remarks if one.kind in of_cache) == remarks[cache]
+    assert tuple(one for one in comparison.remarks if one.kind is RemarkKind.NOT_IN_STATE) == remarks[cache]
 
 
 def test_what_is_left_out_has_rows_and_energies_like_those_of_the_sum():
@@ -337,9 +335,20 @@ def gap_knowing(counts, chains=(), cache="warm"):
 
 def chain_rows_of(time_s, energy_j):
     """Return what is known of a card on which all calls take longer by as much."""
-    found = Excess(Estimate(time_s, 0.003), Estimate(energy_j, 0.01))
+    known = {"time_s": time_s, "time_standard_error_s": 0.003, "energy_j": energy_j, "energy_standard_error_j": 0.01}
     whole = in_graphs(FULL)
-    return [chain_row(chain, whole, found) for side in SIDES for chain in chains_of(side)]
+    circumstances = {
+        "measured_at": "2026-11-22T08:00:00+00:00",
+        "device_uuid": "GPU-1",
+        "notes": "",
+        "conditions": whole.conditions,
+        "calls": 24,
+    }
+    return [
+        ChainRow(kind=one.kind, memory_bytes=one.memory_bytes, design=one.design, **known, **circumstances)
+        for side in SIDES
+        for one in chains_of(side)
+    ]
 
 
 def test_the_cache_correction_is_a_part_of_its_own():
@@ -357,9 +366,8 @@ def test_the_cache_correction_is_a_part_of_its_own():
     assert of_time.unexplained == replace(gap.unexplained, energy_j=without.unexplained.energy_j)
     known = [gap.modules, gap.functions, gap.dropped, gap.unmeasured, gap.unexplained]
     assert sum(piece.time_s for piece in known) + gap.correction.time_s.value == pytest.approx(10.0)
-    # An operator that moves little finds its code in the caches; operators that were run cold need no correction.
+    # An operator that moves little finds its code in the caches.
     assert gap_knowing(COUNTS, chains).correction is None
-    assert gap_knowing(MUCH, chains, cache="cold").correction is None
 
 
 def test_of_a_whole_at_lower_clocks_than_its_operators_it_is_reported_how_much_longer_it_can_be():

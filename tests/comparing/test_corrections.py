@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.corrections import LEAST_BYTES, MOST_BYTES, cases_from_memory, excesses_from_memory, matrix_bytes
+from opcost.comparing.corrections import excesses_from_memory, matrix_bytes
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import COLD, WARM
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import Excess, MeasurementRow
-from opcost.operators.cache_chains import STREAM_BYTES
-from opcost.operators.counts import CAPTURED, OperatorCount, OperatorCounts
+from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import InputStatistics
 from opcost.summing.summation import Measurements
@@ -31,10 +30,6 @@ def function(name: str, *shapes: tuple[int, ...]) -> OperatorTuple:
     return OperatorTuple(name, (), tensors, mode=None)
 
 
-def model_of(count: OperatorCount, memory_bytes: int = STREAM_BYTES + 1) -> OperatorCounts:
-    return OperatorCounts(OperatorTuple("torchvision.models.x"), (count,), 0, memory_bytes, 0, "2.11", "cuda")
-
-
 @pytest.mark.parametrize(
     ("operator", "expected"),
     [
@@ -49,29 +44,6 @@ def model_of(count: OperatorCount, memory_bytes: int = STREAM_BYTES + 1) -> Oper
 )
 def test_a_product_with_one_matrix_has_the_bytes_of_it(operator: OperatorTuple, expected: int | None) -> None:
     assert matrix_bytes(operator) == expected
-
-
-@pytest.mark.parametrize(
-    ("count", "is_measured"),
-    [
-        (linear(512, LEAST_BYTES // 2048), True),
-        (linear(512, LEAST_BYTES // 2048 - 1), False),
-        (linear(512, MOST_BYTES // 2048), True),
-        (linear(512, MOST_BYTES // 2048 + 1), False),
-        (OperatorCount(function("torch.bmm", (2, 512, 512), (2, 512, 512)), 1, 5, 10), False),
-    ],
-)
-def test_matrices_of_the_size_of_caches_are_measured_from_memory(count: OperatorCount, is_measured: bool) -> None:
-    cases = cases_from_memory(model_of(count), CAPTURED)
-    assert [case.operator for case in cases] == is_measured * [count.operator]
-    assert cases_from_memory(model_of(count, STREAM_BYTES), CAPTURED) == ()
-
-
-def test_the_most_frequent_input_data_of_an_operator_are_measured() -> None:
-    few, many = InputStatistics(0.0, 0.0, 1.0), InputStatistics(0.5, 0.0, 1.0)
-    count = replace(linear(512, 512), statistics=((few,), (many,), (many,), (many,)))
-    (case,) = cases_from_memory(model_of(count), CAPTURED)
-    assert count.captured_data[case.input_data] == 3
 
 
 COUNT = linear(512, 512)

@@ -93,12 +93,11 @@ LIMITS = NearLimits(30 * MB, 3)
 @pytest.mark.parametrize(
     ("distance", "size", "place"),
     [
-        (0, 8 * MB, Place.NEAR),
-        (25 * MB, 8 * MB, Place.NEAR),
+        (26 * MB, 8 * MB, Place.NEAR),
         (27 * MB, 8 * MB, Place.FAR),
         (0, 60 * MB, Place.NEAR),
-        (9 * MB, 60 * MB, Place.FAR),
         (30 * MB, 60 * MB, Place.HALF),
+        (46 * MB, 60 * MB, Place.FAR),
         (13 * MB, 26 * MB, Place.HALF),
         (20 * MB, 26 * MB, Place.FAR),
         (2 * MB, 4 * MB, Place.NEAR),
@@ -108,3 +107,19 @@ LIMITS = NearLimits(30 * MB, 3)
 )
 def test_an_input_is_near_half_or_far_by_its_distance_and_its_size(distance, size, place):
     assert LIMITS.place(distance, size) is place
+
+
+@given(st.integers(0, 100 * MB), st.integers(0, 100 * MB), st.integers(0, 300 * MB))
+def test_no_input_is_nearer_at_a_longer_distance(first, second, size):
+    order = list(Place)
+    places = [order.index(LIMITS.place(distance, size)) for distance in sorted((first, second))]
+    assert places == sorted(places)
+
+
+def test_half_of_an_input_was_used_since_the_output_that_it_was_read_for():
+    # q = f(x), k = g(x), o = q k: x was read after q was written, so that it counts once.
+    found = reuses([use([X], [A]), use([X], [B]), use([A, B], [C])])
+    assert found[2].inputs == (2 * MB, MB // 2)
+    # A product has read its weights before it writes; of a large input as much as the output has room beside it.
+    product = Use(((X, 40 * MB),), ((W, 100 * MB),), ((A, 2 * MB),), (), "product")
+    assert reuses([product, use([A], [B])])[1].inputs == (MB,)

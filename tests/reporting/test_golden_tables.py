@@ -240,8 +240,8 @@ def operator_measurements() -> None:
 def plans_of_operator_measurements() -> None:
     planned = {"missing": 136, "flagged": 2}
     numbers = (110, 148, 10, 0, 0, 138, 7530.0, 0.0, {}, 46.0)
-    parts_s = {"start": 15.0, "qualification": 30.0, "drift_checks": 1.0, "cache_corrections": 0.0}
-    assumed = AssumedVersions("2.11.0+cu130", "580.159.04", 150.0)
+    parts_s = {"start": 15.0, "qualification": 30.0, "drift_checks": 1.0}
+    assumed = AssumedVersions("2.11.0+cu130", "580.159.04")
     plan = OperatorsReport(LONG, *numbers, False, (), 0, (), planned, *H200, parts_s, assumed)
     print_operator_measurements([plan], True)
 

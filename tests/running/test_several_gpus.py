@@ -24,10 +24,8 @@ from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import Setting
 from opcost.meters.gpus import see_only
 from opcost.meters.nvml import Nvidia
-from opcost.operators.counts import Case, OperatorCounts, case_key
 from opcost.running import bench as bench_module
 from opcost.running.several_gpus import open_several_gpus, shares_of_cores
-from opcost.stages import measure_operators as measure_module
 from opcost.stages.measure_operators import OperatorsReport, measure_operators
 
 SHORT = MeasurementProtocol(0.5, 1.0)
@@ -144,23 +142,6 @@ def test_a_model_is_reported_while_others_are_measured(tmp_path: Path) -> None:
     opened = partial(open_several_gpus, DEVICES[:2])
     reports = measure_operators(request, lambda _: SHORT, opened, RecordedProgress())
     assert [(report.name, report.remaining) for report in reports] == [("a", 0), ("b", 0)]
-
-
-def test_both_rows_of_a_pair_are_of_one_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_cases(counts: OperatorCounts, _: str) -> tuple[Case, ...]:
-        return tuple(Case(count.operator) for count in counts.counts)
-
-    monkeypatch.setattr(measure_module, "cases_from_memory", all_cases)
-    monkeypatch.setattr(measure_module, "is_corrected", lambda _: True)
-    monkeypatch.setattr(measure_module, "measure_missing_chains", lambda *_: None)
-    monkeypatch.setattr(measure_module, "excesses_from_memory", lambda *_: {})
-    campaign = campaign_of(tmp_path, tuples=20)
-    for _ in range(2):
-        run(campaign)
-        found = {(row.key, row.circumstances.device_uuid) for row in rows(campaign)}
-        assert len(rows(campaign)) == len(found) == 2 * 20
-        assert len({(case_key(key), board) for key, board in found}) == 20
-    assert len(boards(campaign)) > 1
 
 
 def test_the_times_of_two_kinds_are_parts_of_one_run(tmp_path: Path) -> None:

@@ -170,17 +170,18 @@ def test_each_tuple_becomes_a_row_with_its_declared_cost_and_is_not_measured_aga
 
 def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> None:
     settings = [
-        Setting(cache=cache, execution=execution) for cache, execution in (("warm", "graph"), ("cold", "eager"))
+        Setting(precision=precision, execution=execution)
+        for precision, execution in (("bf16", "graph"), ("tf32", "eager"))
     ]
-    works = [Work(setting.cache, setting, (Case(RELU), Case(GELU))) for setting in settings]
+    works = [Work(setting.precision, setting, (Case(RELU), Case(GELU))) for setting in settings]
     demand = Demand(works, lambda _: SHORT, campaign.database, campaign.database.operator_measurements)
     with campaign.open_apparatus(None, campaign.database, True) as bench:
         executor = LocalExecutor(bench)
         found_in_turn = list(outcomes(executor, campaigns_of(executor, demand), RecordedProgress()))
-    assert [(outcome.work.name, outcome.measured) for outcome in found_in_turn] == [("warm", 2), ("cold", 2)]
+    assert [(outcome.work.name, outcome.measured) for outcome in found_in_turn] == [("bf16", 2), ("tf32", 2)]
     assert campaign.settings == [settings[0], settings[0], settings[1], settings[1]]
-    found = [(row.conditions.cache, row.conditions.execution) for row in rows(campaign)]
-    assert found == [("warm", "graph")] * 2 + [("cold", "eager")] * 2
+    found = [(row.conditions.precision, row.conditions.execution) for row in rows(campaign)]
+    assert found == [("bf16", "graph")] * 2 + [("tf32", "eager")] * 2
     assert len({row.key for row in rows(campaign)}) == 4
 
 

@@ -11,7 +11,6 @@ from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import GRAPH, STATE
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.setting import Setting
 from opcost.operators.reuse import Reuse
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.prediction.durations import IN_STATE_S
@@ -27,7 +26,6 @@ ADD = OperatorTuple("torch.Tensor.add", (), (SPEC, replace(SPEC, identity=1)), m
 NEAR, ONE_FAR = "inputs near near", "inputs far near, code far"
 WARM_TIME_S, WARM_POWER_W = 20e-6, 400.0
 PROTOCOL = MeasurementProtocol(0.1, 30.0, relative_error=0.01)
-IN_STATE = Setting(cache=STATE)
 
 
 @pytest.fixture
@@ -48,8 +46,8 @@ def campaign(tmp_path: Path) -> SimulatedCampaign:
     return found
 
 
-def measure(campaign: SimulatedCampaign, setting: Setting = IN_STATE) -> None:
-    request = replace(campaign.request(), setting=setting)
+def measure(campaign: SimulatedCampaign, in_state: bool = True) -> None:
+    request = replace(campaign.request(), in_state=in_state)
     (report,) = measure_operators(request, lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
     assert (report.failed, report.remaining) == (0, 0)
 
@@ -121,7 +119,7 @@ def test_the_energy_that_a_state_adds_is_unknown_on_other_cards(campaign: Simula
 
 
 def test_a_plan_has_the_states_and_a_state_that_fails_is_reported(campaign: SimulatedCampaign) -> None:
-    request = replace(campaign.request(), setting=IN_STATE)
+    request = replace(campaign.request(), in_state=True)
 
     def report(dry_run: bool) -> OperatorsReport:
         one = replace(request, dry_run=dry_run)
@@ -152,7 +150,7 @@ def test_a_call_whose_state_is_not_measured_costs_what_it_costs_warm_and_it_is_s
         (config,) = campaign.request().folders.configs(["a"])
         counts = COUNTS.read(config)
         write_both(config, replace(counts, counts=tuple(replace(one, reuse=()) for one in counts.counts)))
-    measure(campaign, Setting() if has_distances else IN_STATE)
+    measure(campaign, in_state=not has_distances)
     assert ("counted without reuse distances" in caplog.text) is not has_distances
     report = compared(campaign)
     assert report.comparisons[0].time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)

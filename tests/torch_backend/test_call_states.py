@@ -21,8 +21,8 @@ class Noted:
     def data(self) -> None:
         self.done.append("data")
 
-    def code(self, _: torch.dtype) -> None:
-        self.done.append("code")
+    def code(self, dtype: torch.dtype) -> None:
+        self.done.append(f"code besides {dtype}")
 
 
 def work(layer: Layer, state: CallState, calls: int = 1) -> list[object]:
@@ -46,13 +46,19 @@ def work(layer: Layer, state: CallState, calls: int = 1) -> list[object]:
     ("state", "done"),
     [
         (CallState((NEAR, NEAR), False, False), ["data", "writes 0", "writes 1", "add"]),
-        (CallState((FAR, NEAR), False, True), ["data", "code", "data", "writes 1", "add"]),
+        (CallState((FAR, NEAR), False, True), ["data", "code besides torch.float32", "data", "writes 1", "add"]),
         (CallState((FAR, FAR), False, False), ["data", "add"]),
         (CallState((HALF, FAR), False, False), ["data", "writes 0", "add"]),
     ],
 )
 def test_near_inputs_are_written_behind_the_eviction(state, done):
     assert work(Layer(torch.add, (ONES.clone(), ONES.clone()), {}), state) == done
+
+
+def test_under_autocast_the_operators_kernels_are_those_of_the_dtype_it_casts_to():
+    layer, state = Layer(torch.neg, (ONES.clone(),), {}), CallState((FAR,), False, True)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert work(layer, state) == ["data", "code besides torch.bfloat16", "data", "neg"]
 
 
 def test_what_is_written_half_comes_from_other_memory():

@@ -13,7 +13,17 @@ from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.alone import replay
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total
 from opcost.torch_backend.operators import function_tuple
-from opcost.torch_backend.repeated_calls import AS_IT_IS, ELSEWHERE, IN_TURN, RESTORED, Operation, opposite, repeatable
+from opcost.torch_backend.repeated_calls import (
+    AS_IT_IS,
+    ELSEWHERE,
+    IN_TURN,
+    RESTORED,
+    Layer,
+    Operation,
+    opposite,
+    repeatable,
+    repeated,
+)
 from opcost.torch_backend.workload import operator_call, operator_workload
 
 TABLE, PLACES, ROWS = torch.zeros(1000, 8), torch.zeros(5, dtype=torch.int64), torch.ones(5, 8)
@@ -215,6 +225,20 @@ def test_where_writes_may_be_undone_each_call_finds_the_same_values(call: Callab
     assert again.overhead is not None
     again.overhead()
     assert torch.equal(x, before)
+
+
+def test_what_is_restored_is_what_is_written() -> None:
+    x, y = torch.full((4,), 2.0), torch.full((4,), 3.0)
+    again = repeatable(lambda: torch.mul(y, x, out=x), [x, y], restores=True)
+    for _ in range(3):
+        again.cycle()
+    assert (x.tolist(), y.tolist()) == (4 * [6.0], 4 * [3.0])
+
+
+def test_calls_whose_writes_are_undone_stay_in_their_memory() -> None:
+    calls = repeated(Layer(torch.relu_, (torch.ones(4),), {}), restores=True)
+    assert calls.overhead is not None
+    assert calls.relocated is None
 
 
 def test_additions_are_undone_by_their_own_kernel_even_where_writes_may_be() -> None:

@@ -12,15 +12,13 @@ from torchvision.models.resnet import BasicBlock
 from torchvision.models.video.resnet import Conv3DNoTemporal
 
 from opcost.errors import CannotMeasureError
-from opcost.operators.cache_chains import CHAIN, ELEMENTWISE, Chain
-from opcost.operators.tuples import META, OperatorTuple, PlainValue, TensorSpec, model_operator, stored_as
+from opcost.operators.tuples import META, OperatorTuple, TensorSpec, model_operator, stored_as
 from opcost.sources.models import resolve
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import (
     UNKNOWN,
     build_module,
-    build_operator,
     find_function,
     function_tuple,
     module_tuple,
@@ -389,14 +387,6 @@ def test_what_torch_does_not_list_as_its_function_is_not_called(name: str) -> No
 
 
 # What cannot be rebuilt
-
-
-@pytest.mark.parametrize("kind", ["forged", "", None, ("norm",), "__class__"])
-def test_a_chain_of_an_unknown_kind_cannot_be_measured(kind: PlainValue) -> None:
-    """A pickle may name any."""
-    operator = OperatorTuple(CHAIN, (("blocks", 1), ("kind", kind)), Chain(ELEMENTWISE, 8).behind_a_stream.inputs)
-    with pytest.raises(CannotMeasureError, match="no kind of chain"):
-        build_operator(operator, "cpu")
 
 
 def test_classes_of_other_packages_and_modules_of_unknown_arguments_are_not_rebuilt() -> None:
