@@ -1,9 +1,9 @@
-"""The energy of operations in place: as rows have it, and in place on the values of a model
+"""The energy of operations in place: as rows of former versions have it, and in place on the values of a model
 
 Example: PYTHONPATH=. python benchmarks/in_place.py --database /tmp/in_place
 
-Needs a GPU. A row of ReLU in place is that of its kernel into another tensor, because a loop in place finds its own
-results. Here the input is written again before each call, and the energy of that is subtracted.
+Needs a GPU. Former rows of ReLU in place are those of its kernel into another tensor, because a loop in place finds its
+own results. Here the input is written again before each call, and the energy of that is subtracted, as in present rows.
 """
 
 import argparse

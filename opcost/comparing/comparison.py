@@ -25,7 +25,6 @@ from opcost.measuring.record import (
     ran_as_requested,
     time_of,
 )
-from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.counts import CAPTURED, LEAF
 from opcost.operators.tuples import META
 from opcost.summing.summation import EnergyBasis, ModelCost, Part
@@ -239,16 +238,9 @@ class RemarkKind(str, Enum):
         "",
         "{time_ratio}",
     )
-    UNCORRECTED_SMALL = (
-        "uncorrected-small",
-        "no cache correction: that of models that move less than {stream_bytes} is not measured "
-        "for this card and its software; the next measurement on this card adds it",
-        BY_A_TENTH,
-        "{moved_bytes}",
-    )
     UNCORRECTED_UNKNOWN = (
         "uncorrected-unknown",
-        "no cache correction: not measured for this card and its software; the next measurement on this card adds it",
+        "no cache correction: the states of calls are not measured; the next measurement of the model adds it",
         BY_A_TENTH,
     )
     CORRECTED_BY_STATES = ("corrected-by-states", "the cache correction is that of calls in their states", "")
@@ -260,7 +252,7 @@ class RemarkKind(str, Enum):
     CORRECTED_BY_OTHER_KINDS = (
         "corrected-by-other-kinds",
         "{kinds} have the cache correction of other operators: their own is not measured for this "
-        "card and its software; the next measurement on this card adds it",
+        "card and its software; the next measurement of the model is that of its calls",
         "the sum may be off by 2 %",
     )
     UNKNOWN_FLOP = (
@@ -520,7 +512,6 @@ def _precision_and_caches(found: ModelResult) -> Iterator[Remark]:
     if (time_ratio := found.cost.time_ratio(imprecise)) >= NOTICEABLE_RATIO:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
     precision, dtype = found.conditions.precision, found.gap.correction_dtype
-    moved_bytes = found.counts.total_memory_bytes
     if found.in_state is not None and is_corrected(found.conditions):
         yield Remark(RemarkKind.CORRECTED_BY_STATES, {})
     elif dtype is not None:
@@ -528,11 +519,7 @@ def _precision_and_caches(found: ModelResult) -> Iterator[Remark]:
             yield Remark(RemarkKind.CORRECTED_BY_OTHER_DTYPE, {"dtype": dtype, "precision": precision})
         if kinds := found.gap.missing_kinds:
             yield Remark(RemarkKind.CORRECTED_BY_OTHER_KINDS, {"kinds": ", ".join(kinds)})
-    elif not is_corrected(found.conditions):
-        return
-    elif moved_bytes <= STREAM_BYTES:
-        yield Remark(RemarkKind.UNCORRECTED_SMALL, {"moved_bytes": moved_bytes, "stream_bytes": STREAM_BYTES})
-    else:
+    elif is_corrected(found.conditions):
         yield Remark(RemarkKind.UNCORRECTED_UNKNOWN)
 
 

@@ -476,7 +476,7 @@ class ModelResult:
 
     @cached_property
     def cache_correction(self) -> Excess | None:
-        """What caches add to the summed calls, None if it is unknown: by their states, else by kinds."""
+        """The part that caches add to the summed calls, None if it is unknown: by their states, else by kinds."""
         if not self.cost.parts:
             return None
         if self.in_state is not None:

@@ -90,7 +90,7 @@ _STATE = re.compile(rf"inputs((?: (?:{_PLACES}))*)(, weights far)?(, code far)?"
 class NearLimits:
     """The reuse distances up to which a card finds data (bytes) and code (kinds of calls) in its caches.
 
-    Half of a tensor's own size counts, too: on average its bytes were followed by so many of its others. What was
+    Half of a tensor's own size counts, too: on average its bytes were followed by so many of its others. The tensor
     used last is near, as far as it fits, whatever its size.
     """
 

@@ -2,7 +2,7 @@
 
 A loop after evictions gives the time of a call, but not its energy: of short calls that is lost in the evictions'. The
 energy in state is that of the warm row, the power of a waiting device for the time that the state adds, and the energy
-of the bytes that come from memory because of the state.
+of the bytes that come from memory, or go to it, because of the state.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ H200 = CardCaches(
     40e6,
     AddedEnergy(Estimate(125.0, 20.0), Estimate(80e-12, 25e-12), Estimate(20e-12, 15e-12)),
 )
-"""By operators among others and alone (``docs/log/states.md``)."""
+"""By operators among others and alone, and by the sums of three models (``docs/log/states.md``): provisional."""
 
 H100 = CardCaches(
     NearLimits(25 * 10**6, 3),

@@ -112,7 +112,7 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
 
     def prepare() -> None:
         if before or state.far_code:
-            # What comes next is to cost the same whether the call or its inputs' writers came before.
+            # The next kernels shall cost the same behind the call and behind its inputs' writers.
             evict.data()
         for write in before:
             write()

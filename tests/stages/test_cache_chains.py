@@ -462,7 +462,7 @@ def test_the_comparison_corrects_by_what_the_database_knows(tmp_path: Path) -> N
     assert errors == (pytest.approx(0.6), pytest.approx(0.3))
     # Models that move less than the stream have corrections of their own.
     write_both(config, replace(counts, total_memory_bytes=STREAM_BYTES // 2))
-    assert reported_of_caches(campaign) == [RemarkKind.UNCORRECTED_SMALL]
+    assert reported_of_caches(campaign) == [RemarkKind.UNCORRECTED_UNKNOWN]
     row = compared(campaign)
     assert (row.correction_time_s, row.correction_energy_j) == (None, None)
     table.append_missing(behind_shorter_streams(0.5e-6, 0.7e-6, 1e-6))
@@ -513,5 +513,5 @@ def test_a_correction_by_another_dtype_says_so(precision: str, tmp_path: Path) -
 
 def reported_of_caches(campaign: SimulatedCampaign) -> list[RemarkKind]:
     (model,) = find_comparisons(campaign.request())
-    kinds = (RemarkKind.UNCORRECTED_SMALL, RemarkKind.UNCORRECTED_UNKNOWN, RemarkKind.CORRECTED_BY_OTHER_DTYPE)
+    kinds = (RemarkKind.UNCORRECTED_UNKNOWN, RemarkKind.CORRECTED_BY_OTHER_DTYPE)
     return [remark.kind for one in model.results for remark in one.remarks if remark.kind in kinds]
