@@ -325,7 +325,8 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
     from opcost.measuring.protocol import protocol_for
     from opcost.stages.profile import ObjectModel, profile_object
 
-    request = RunRequest(**vars(_request(database, device=device)), setting=Setting(execution=execution))
+    setting = Setting(execution=execution)
+    request = RunRequest(**vars(_request(database, device=device)), setting=setting, in_state=True)
     own = ObjectModel(model, inputs, name, precision)
     of_error = partial(protocol_for, relative_error=relative_error)
     protocol = of_error if seconds is None else partial(protocol_for, loop_s=seconds)
