@@ -24,7 +24,6 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.mark.parametrize(
     ("script", "options", "remedy"),
     [
-        ("general_pipeline_block2.py", ("--cache", "cold"), "--device cuda"),
         ("general_pipeline_block2.py", ("--meter", "samples"), "available: "),
         ("full_model_measurement.py", ("--meter", "samples"), "available: "),
     ],
@@ -42,7 +41,7 @@ def test_what_a_cpu_has_not_is_one_line(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--coverage-target", "0.9", "--cache", "cold"], ["error: --coverage-target ", "--cache"]),
+        (["--coverage-target", "0.9", "--cache", "state"], ["error: --coverage-target ", "--cache"]),
         (["--coverage-target", "0.9", "--counted", "leaf"], ["error: --coverage-target ", "--counted"]),
         (["--coverage-target", "0.9", "--figures", "figures"], ["error: --coverage-target ", "--figures"]),
         (["--write-whitelist"], ["error: --write-whitelist needs --coverage-target, such as 0.9; see "]),

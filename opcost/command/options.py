@@ -458,14 +458,14 @@ EXECUTION = Option(
 )
 CACHE = Option(
     "--cache",
-    "content of the cache before each call: what the call before used (warm), and on GPUs also what the model leaves "
-    f"there (state) (default: {STATE})",
+    "content of the cache before each call: what the call before used (warm), and also what the model leaves there "
+    f"(state), which has no effect on CPUs and with --execution eager (default: {STATE})",
     choices=CACHES,
     default=STATE,
 )
 SUMMED_CACHE = Option(
     "--cache",
-    "sum rows of loops (warm), which the states of calls correct, or these alone (state) (default: warm)",
+    "the rows to sum: those of loops (warm), or those of calls in their states (state) (default: warm)",
     choices=CACHES,
     default=WARM,
 )

@@ -240,7 +240,7 @@ class RemarkKind(str, Enum):
     )
     UNCORRECTED_UNKNOWN = (
         "uncorrected-unknown",
-        "no cache correction: the states of calls are not measured; the next measurement of the model adds it",
+        "no cache correction: the states of its calls are not measured; count and measure the model again",
         BY_A_TENTH,
     )
     CORRECTED_BY_STATES = ("corrected-by-states", "the cache correction is that of calls in their states", "")
@@ -252,7 +252,7 @@ class RemarkKind(str, Enum):
     CORRECTED_BY_OTHER_KINDS = (
         "corrected-by-other-kinds",
         "{kinds} have the cache correction of other operators: their own is not measured for this "
-        "card and its software; the next measurement of the model is that of its calls",
+        "card and its software; measure the model again: then its calls have their own",
         "the sum may be off by 2 %",
     )
     UNKNOWN_FLOP = (

@@ -23,6 +23,7 @@ from opcost.comparing.corrections import (
     excesses_from_memory,
     is_corrected,
     is_in_state,
+    pooled,
     with_method_error,
 )
 from opcost.comparing.roofline import Works, works_of
@@ -469,7 +470,7 @@ class ModelResult:
         if self.selection is None or not (is_corrected(self.conditions) or is_in_state(self.conditions)):
             return None
         under = replace(self.conditions, cache=STATE)
-        if not self.measurements.has_any(self.counts, under):
+        if not self.measurements.has_states:
             return None
         found = sum_operators(self.counts, self.measurements, under, self.runs.input_data, self.cost.basis)
         return found if found.parts and found.warm_ratio <= LARGEST_WARM_RATIO else None
@@ -477,11 +478,18 @@ class ModelResult:
     @cached_property
     def cache_correction(self) -> Excess | None:
         """The part that caches add to the summed calls, None if it is unknown: by their states, else by kinds."""
-        if not self.cost.parts:
-            return None
-        if self.in_state is not None:
-            return beyond(self.in_state, self.cost)
-        return None if self.corrections is None else self.corrections.of(self.cost.summed)
+        return self.cache_correction_of(self.cost.summed) if self.cost.parts else None
+
+    def cache_correction_of(self, counts: Iterable[OperatorCount]) -> Excess | None:
+        """Return the part that caches add to some calls; those that are not summed have the correction by kinds."""
+        counts, summed = list(counts), set(map(id, self.cost.summed))
+        if self.in_state is None or self.in_state.time_s is None or self.cost.time_s is None:
+            return None if self.corrections is None else self.corrections.of(counts)
+        added, others = beyond(self.in_state, self.cost), [one for one in counts if id(one) not in summed]
+        by_kinds = None if self.corrections is None else self.corrections.of(others)
+        if added.energy_j is None and self.corrections is not None:
+            added = replace(added, energy_j=self.corrections.of(self.cost.summed).energy_j)
+        return added if by_kinds is None or not others else pooled([added, by_kinds], sum_of_independent)
 
     @property
     def basis(self) -> EnergyBasis:
@@ -584,20 +592,18 @@ class ModelResult:
         return max((row.measurement.ended_at for row in rows), default="")
 
 
-def beyond(cost: ModelCost, warm: ModelCost) -> Excess | None:
-    """Return what one sum of the same calls has beyond another, with the error that makes the other's that of the one.
+def beyond(cost: ModelCost, warm: ModelCost) -> Excess:
+    """Return what a sum in state has beyond the warm one, both with times.
 
-    None if no time is known.
+    The times are of different rows. The energies share the warm rows, so that the rest of the error is the state's.
     """
-
-    def difference(one: Estimate | None, other: Estimate | None) -> Estimate | None:
-        if one is None or other is None:
-            return None
-        error = math.sqrt(max(one.standard_error**2 - other.standard_error**2, 0.0))
-        return Estimate(one.value - other.value, error)
-
-    time_s = difference(cost.time_s, warm.time_s)
-    return None if time_s is None else Excess(time_s, difference(cost.energy_j, warm.energy_j))
+    assert cost.time_s is not None
+    assert warm.time_s is not None
+    if cost.energy_j is None or warm.energy_j is None:
+        return Excess(cost.time_s.less(warm.time_s), None)
+    error_j = math.sqrt(max(cost.energy_j.standard_error**2 - warm.energy_j.standard_error**2, 0.0))
+    energy_j = Estimate(cost.energy_j.value - warm.energy_j.value, error_j)
+    return Excess(cost.time_s.less(warm.time_s), energy_j)
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,10 @@ class PredictedRun:
     widened: tuple[Widened, ...] = ()
 
     @property
+    def is_corrected(self) -> bool:
+        return all(one.reason is not WidthReason.UNCORRECTED for one in self.widened)
+
+    @property
     def is_above_limit(self) -> bool:
         """Whether a run would draw more than the power limit, so that it takes longer than this."""
         return any(one.reason is WidthReason.ABOVE_LIMIT for one in self.widened)
@@ -165,7 +169,7 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
     operators take on other cards: ``elsewhere`` has the sums of their rows there, under otherwise the same conditions.
     """
     cost, conditions = result.cost, result.conditions
-    cache = None if result.corrections is None else result.corrections.of(result.counts.counts)
+    cache = None if result.selection is None else result.cache_correction_of(result.counts.counts)
     learned, errors = known.learned, known.sum_errors[cache is not None]
     calls = _predicted_calls(cost.missing, learned)
     loads, limit = loads_with((one.time_s, one.energy_j, one.count) for one in calls), None

@@ -103,15 +103,21 @@ def _measured_without(
 ) -> Measurement:
     """Measure a workload and its overhead; again, and more precisely, if their difference is not precise enough."""
     measurement, less = _with_and_without(overhead, workload, instruments, protocol)
-    left = without_overhead(measurement, less, protocol.relative_error)
-    share = left.time_s / math.hypot(measurement.time_s, less.time_s)
-    if Flag.IMPRECISE not in left.flags or protocol.relative_error is None or overhead.only_waits:
+    asked, share = protocol.relative_error, _share_left(measurement, less)
+    left = without_overhead(measurement, less, asked)
+    if Flag.IMPRECISE not in left.flags or asked is None or overhead.only_waits or share < LEAST_SHARE:
         return left
-    if share < LEAST_SHARE:
-        return left
-    precise = replace(protocol, relative_error=PRECISER * share * protocol.relative_error)
-    both = _with_and_without(overhead, workload, instruments, precise)
-    return without_overhead(*both, protocol.relative_error)
+    precise = replace(protocol, relative_error=PRECISER * share * asked)
+    with suppress(CannotMeasureError):
+        return without_overhead(*_with_and_without(overhead, workload, instruments, precise), asked)
+    return left
+
+
+def _share_left(both: Measurement, less: Measurement) -> float:
+    """Return the share of the difference in both, of time or energy the smaller."""
+    pairs = [(both.time_s, less.time_s), (both.energy_j, less.energy_j)]
+    known = [(one, other) for one, other in pairs if one is not None and other is not None]
+    return min((one - other) / math.hypot(one, other) for one, other in known)
 
 
 def _with_and_without(

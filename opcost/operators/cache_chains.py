@@ -129,11 +129,6 @@ def layer_chains(dtype: str = FLOAT32, blocks: int = BLOCKS) -> tuple[Chain, ...
     return tuple(Chain(kind, side, blocks, STREAM_ELEMENTS, dtype) for kind in kinds for side in FORMS[kind].sides)
 
 
-def streams_of(side: int) -> tuple[int, ...]:
-    """Return the lengths of the streams for images of one side."""
-    return (STREAM_ELEMENTS, *(SHORTER_STREAMS if side in SMALL_SIDES else ()))
-
-
 FORMS: Mapping[str, Form] = {
     ELEMENTWISE: Form(SIDES),
     NORM: Form(SIDES),

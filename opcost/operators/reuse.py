@@ -105,10 +105,13 @@ class NearLimits:
         if not SMALLEST_FAR_BYTES <= size_bytes <= LARGEST_FAR_BYTES:
             return Place.NEAR
         own_bytes = min(size_bytes / 2, LARGEST_OWN_SHARE * self.data_bytes)
-        is_large = 2 * size_bytes >= self.data_bytes
-        if distance + own_bytes > self.data_bytes and not (is_large and distance <= HALF_TO * size_bytes):
-            return Place.FAR
-        return Place.HALF if is_large and distance >= HALF_FROM * size_bytes else Place.NEAR
+        is_beyond = distance + own_bytes > self.data_bytes
+        if 2 * size_bytes < self.data_bytes:
+            return Place.FAR if is_beyond else Place.NEAR
+        if distance < min(HALF_FROM * size_bytes, self.data_bytes):
+            return Place.NEAR
+        is_copied = distance <= min(HALF_TO * size_bytes, size_bytes / 2 + self.data_bytes)
+        return Place.FAR if is_beyond and not is_copied else Place.HALF
 
 
 @dataclass(frozen=True)

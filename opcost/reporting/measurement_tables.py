@@ -113,7 +113,7 @@ def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
             rest = f"{report.failed} failed, the others are flagged or were not reached; repeat the command"
             print_line(f"{report.name}: {report.remaining} remain: {rest}")
     if any(report.wanted > report.tuples for report in reports):
-        print_line("A tuple on several kinds of input data needs a measurement for each.")
+        print_line("A tuple on several kinds of input data, or in several states, needs a measurement for each.")
 
 
 def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:

@@ -449,7 +449,7 @@ def _check(found: Prediction) -> str:
 def _sources(found: Prediction) -> str:
     run = found.run
     if not run.calls:
-        corrected = "" if run.result.corrections is None else ", corrected"
+        corrected = ", corrected" if run.is_corrected else ""
         return f"All of its operators were measured: this is their sum{corrected}."
     predicted = f"predicted from {found.samples} measured ones"
     if not run.measured_time_ratio:
@@ -480,7 +480,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
         "predicted_run": {"time_s": run.time_s, "energy_j": run.energy_j, "power_w": run.power_w},
         "measured_time_ratio": run.measured_time_ratio,
         "outside_time_ratio": run.outside_time_ratio,
-        "is_corrected": run.result.corrections is not None,
+        "is_corrected": run.is_corrected,
         "is_above_power_limit": run.is_above_limit,
         "widened": run.widened,
         "samples": found.samples,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import Circumstances, Conditions, usual_execution
+from opcost.measuring.conditions import WARM, Circumstances, Conditions, usual_execution
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.qualification import STEADY_LOAD
 from opcost.measuring.record import MeasuredCases, MeasurementRow
@@ -57,7 +57,8 @@ class PlannedBench:
         If no row is in this setting, they are those of another setting with this one's precision, execution and cache.
         """
         execution = setting.execution or usual_execution(self.rows[0].conditions.device_type)
-        wanted = setting.precision, execution, setting.cache
+        # Rows in state follow the warm ones.
+        wanted = setting.precision, execution, WARM
         newest = {
             row.conditions: (self.numbers[conditions_key(row.key)], row.measurement.ended_at) for row in self.rows
         }

@@ -16,7 +16,7 @@ from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
 from opcost.invocation import command
-from opcost.measuring.conditions import Conditions
+from opcost.measuring.conditions import WARM, Conditions
 from opcost.measuring.record import MeasurementRow, ran_as_requested
 from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.counts import OperatorCounts, Selection, names_kept, of_operators, tuple_key
@@ -150,6 +150,7 @@ def _known(request: Request, models: Sequence[tuple[ModelConfig, OperatorCounts]
             "--database"
         )
     precisions = {config.precision for config, _ in models}
+    rows = [row for row in rows if row.conditions.cache == WARM]
     fitting = [row for row in rows if row.conditions.precision in precisions] or rows
     own = {count.operator.key for _, counts in models for count in counts.counts}
     # The conditions of most of the models' operators, or of most rows if none of them is measured.

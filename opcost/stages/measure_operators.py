@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
 from opcost.comparing.corrections import is_in_state
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import STATE
+from opcost.measuring.conditions import STATE, measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor, protocol_in_state
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import (
     CAPTURED,
     Case,
@@ -38,10 +40,6 @@ from opcost.running.shipped_counts import counted_or_shipped, ship_counts
 from opcost.storage.configs import ModelConfig, model_tuple, set_done
 from opcost.summing.in_state import limits_of
 from opcost.units import some_of
-
-KNOWN_FROM = 20
-"""Measurements whose mean time is the expected one of others on the same card: the mean of 20 is known to about a
-quarter (338 tuples on an H100)."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,8 @@ def measure_operators(
             ship_counts(database, [config for config, _ in models])
         demand = Demand(works, protocol_for, database, database.operator_measurements, request.same_board)
         campaigns = campaigns_of(executor, demand)
-        states = _missing_states(executor, demand, of_models, input_data) if request.in_state else {}
+        plan_states = partial(_missing_states, executor, demand, of_models if request.in_state else (), input_data)
+        states = plan_states({})
         if request.dry_run:
             plans = [report for campaign in campaigns.values() for report in _plan(campaign, request, by_name)]
             return _ordered(_with_states(report, states) for report in plans)
@@ -138,13 +137,16 @@ def measure_operators(
                 waiting.append(outcome)
             else:
                 reports.append(completed(outcome))
+        # Again, since the boards of the warm rows are known now.
+        states = plan_states(campaigns) if waiting else {}
         with_items = {kind: campaign for kind, campaign in states.items() if campaign.plan.items}
         if with_items:
             deque(outcomes(executor, with_items, progress), maxlen=0)
         for outcome in waiting:
-            found = states[outcome.campaign.kind].outcomes
-            remaining = sum(one.remaining for one in found if one.work.name == outcome.work.name)
-            reports.append(completed(outcome, remaining))
+            of_model = (one for one in states[outcome.campaign.kind].outcomes if one.work.name == outcome.work.name)
+            # A call whose state cannot be measured costs what it costs warm.
+            left = (one.remaining - len(one.campaign.failed.keys() & set(one.work.keys)) for one in of_model)
+            reports.append(completed(outcome, sum(left)))
         reports = [_with_states(report, states) for report in reports]
     parts_s = _besides_parts_s(time.monotonic() - begin_s, campaigns, states)
     return _timed(_ordered(reports), parts_s)
@@ -192,8 +194,7 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
         logging.getLogger(__name__).warning(text, ", ".join(names), counting)
 
 
-def _warn_of_unknown_states(models: Sequence[tuple[Work, OperatorCounts]]) -> None:
-    old = [work.name for work, kept in models if not any(count.reuse for count in kept.counts)]
+def _warn_of_unknown_states(old: Sequence[str]) -> None:
     if old:
         text = "%s: counted without reuse distances, so that calls have no state; to count again, run %s"
         logging.getLogger(__name__).warning(text, some_of(old), command("count", *old))
@@ -247,28 +248,48 @@ def _operators_report(
 
 
 def _missing_states(
-    executor: Executor, demand: Demand, models: Sequence[tuple[Work, OperatorCounts]], input_data: str
+    executor: Executor,
+    demand: Demand,
+    models: Sequence[tuple[Work, OperatorCounts]],
+    input_data: str,
+    warm: Mapping[str, Campaign],
 ) -> dict[str, Campaign]:
-    """Plan the calls of models in their states, by the limits of each kind of device that captures graphs."""
-    found = {}
+    """Plan the calls of models in their states, by the limits of each kind of device that captures graphs.
+
+    Each is measured on the board that has its row in the ``warm`` campaign, because its energy follows from that row.
+    """
+    found, old = {}, dict[str, None]()
 
     def protocol(is_gpu: bool) -> MeasurementProtocol:
         return protocol_in_state(demand.protocol_for(is_gpu))
 
-    with_graphs = {kind: one for kind, one in executor.kinds.items() if one.is_gpu}
-    _warn_of_unknown_states(models if with_graphs else ())
-    for kind, bench in with_graphs.items():
-        works = []
+    for kind, bench in executor.kinds.items():
+        works: list[Work] = []
+        known = warm[kind].known.best if kind in warm else {}
+        board_of_row = partial(_board_of, {worker.board for worker in executor.workers if worker.kind == kind})
         for work, counts in models:
             setting = replace(work.setting, cache=STATE)
             conditions = bench.conditions(setting)
             if is_in_state(conditions):
                 calls = cases_of(counts.counts, input_data, limits_of(conditions))
                 cases = as_counted((case for case in calls if case.state), counts)
-                works.append(replace(work, setting=setting, cases=cases))
+                old.update({work.name: None} if not any(count.reuse for count in counts.counts) else {})
+                of_warm = bench.conditions(work.setting)
+                warm_keys = {case: measurement_key(replace(case, state=""), of_warm) for case in cases}
+                board_of = {case: board_of_row(known.get(key)) for case, key in warm_keys.items()}
+                for board in dict.fromkeys(board_of.values()):
+                    own = tuple(case for case in cases if board_of[case] == board)
+                    works.append(replace(work, setting=setting, cases=own, board=board))
         if any(work.cases for work in works):
             found[kind] = Campaign(executor, kind, replace(demand, works=works, protocol_for=protocol, of_pairs=True))
+    _warn_of_unknown_states([] if warm else list(old))
     return found
+
+
+def _board_of(boards: Set[str | None], row: MeasurementRow | None) -> str | None:
+    """Return the board of a row if it is one of several here."""
+    board = None if row is None or len(boards) == 1 else row.circumstances.device_uuid
+    return board if board in boards else None
 
 
 def _with_states(report: OperatorsReport, campaigns: Mapping[str, Campaign]) -> OperatorsReport:
@@ -286,6 +307,7 @@ def _with_states(report: OperatorsReport, campaigns: Mapping[str, Campaign]) -> 
             remaining=report.remaining + outcome.remaining,
             expected_s=report.expected_s + outcome.expected_s,
             taken_s=report.taken_s + outcome.taken_s,
+            steps_s=Counter(report.steps_s) + Counter(outcome.steps_s),
             done=report.done and not outcome.remaining,
             reasons=tuple(dict.fromkeys([*report.reasons, *failures])),
             planned=Counter(report.planned) + Counter(outcome.work.reasons),

@@ -12,6 +12,7 @@ from statistics import fmean
 
 from opcost.columns import grouped
 from opcost.errors import CannotMeasureError, UserError
+from opcost.measuring.conditions import WARM
 from opcost.measuring.protocol import usual_protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant, refuse_unknown
@@ -174,7 +175,8 @@ def _within(
 ) -> tuple[Sequence[OperatorCount], float | None, str | None]:
     """Return the first tuples that can be measured in the time, with that in s and its product, None without rows."""
     device = request.device
-    numbers = Counter(row.conditions for row in rows if is_meant(device, row.conditions))
+    warm = (row.conditions for row in rows if row.conditions.cache == WARM)
+    numbers = Counter(one for one in warm if is_meant(device, one))
     if not numbers:
         if device is not None:
             refuse_unknown(device, (row.conditions.device_product for row in rows))

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from opcost.columns import grouped
 from opcost.estimates import Estimate, estimate_of, sum_of_independent, total_if_known
-from opcost.measuring.conditions import WARM, Conditions, lookup_key
+from opcost.measuring.conditions import STATE, WARM, Conditions, lookup_key
 from opcost.measuring.record import (
     COEFFICIENT_ERROR_PER_KELVIN,
     COEFFICIENT_SPREAD_PER_KELVIN,
@@ -144,6 +144,11 @@ class Measurements:
 
     def has_any(self, counts: OperatorCounts, conditions: Conditions) -> bool:
         return any(conditions.key in self._rows.get(count.operator.key, {}) for count in counts.counts)
+
+    @property
+    def has_states(self) -> bool:
+        """Whether there is any row in a state."""
+        return any(one.cache == STATE for one in self._conditions.values())
 
     def find(self, case: Case, conditions: Conditions) -> MeasurementRow | None:
         rows = self._under(case.operator, conditions).get(case.key)

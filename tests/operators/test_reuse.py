@@ -98,6 +98,8 @@ LIMITS = NearLimits(30 * MB, 3)
         (0, 60 * MB, Place.NEAR),
         (30 * MB, 60 * MB, Place.HALF),
         (46 * MB, 60 * MB, Place.FAR),
+        (31 * MB, 200 * MB, Place.HALF),
+        (131 * MB, 200 * MB, Place.FAR),
         (13 * MB, 26 * MB, Place.HALF),
         (20 * MB, 26 * MB, Place.FAR),
         (2 * MB, 4 * MB, Place.NEAR),
