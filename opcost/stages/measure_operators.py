@@ -114,11 +114,11 @@ def measure_operators(
             ship_counts(database, [config for config, _ in models])
         demand = Demand(works, protocol_for, database, database.operator_measurements, request.same_board)
         campaigns = campaigns_of(executor, demand)
-        plan_states = partial(_missing_states, executor, demand, of_models if request.in_state else (), input_data)
+        plan_states = partial(missing_states, executor, demand, of_models if request.in_state else (), input_data)
         states = plan_states({})
         if request.dry_run:
-            plans = [report for campaign in campaigns.values() for report in _plan(campaign, request, by_name)]
-            return _ordered(_with_states(report, states) for report in plans)
+            plans = (_plan(campaign, states.get(kind), request, by_name) for kind, campaign in campaigns.items())
+            return _ordered(_with_states(report, states) for plan in plans for report in plan)
 
         def completed(outcome: Outcome, remaining: int = 0) -> OperatorsReport:
             """Set ``done`` once nothing is missing by the full protocol on a GPU, on captured values."""
@@ -153,12 +153,16 @@ def measure_operators(
 
 
 def _plan(
-    campaign: Campaign, request: RunRequest, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
+    campaign: Campaign,
+    of_states: Campaign | None,
+    request: RunRequest,
+    by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]],
 ) -> list[OperatorsReport]:
-    """Return the plans of a campaign."""
+    """Return the plans of a campaign, with the times of a run that perhaps measures states only."""
+    parts_s = campaign.besides_parts_s or ({} if of_states is None else of_states.besides_parts_s)
     assumed = assumed_versions(campaign.bench, request.setting)
     reports = [_operators_report(outcome, request, by_name) for outcome in campaign.outcomes]
-    return [replace(one, assumed=assumed) for one in _timed(reports, campaign.besides_parts_s)]
+    return [replace(one, assumed=assumed) for one in _timed(reports, parts_s)]
 
 
 def _taken_s(campaigns: Mapping[str, Campaign]) -> float:
@@ -247,7 +251,7 @@ def _operators_report(
     )
 
 
-def _missing_states(
+def missing_states(
     executor: Executor,
     demand: Demand,
     models: Sequence[tuple[Work, OperatorCounts]],

@@ -11,11 +11,16 @@ from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import GRAPH, STATE
 from opcost.measuring.protocol import MeasurementProtocol
+from opcost.measuring.setting import Setting
+from opcost.operators.counts import CAPTURED, Case
 from opcost.operators.reuse import Reuse
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.prediction.durations import IN_STATE_S
+from opcost.running.campaign import Demand, campaigns_of
+from opcost.running.engine import LocalExecutor
+from opcost.running.plan import Work
 from opcost.stages.compare import ComparingReport
-from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators
+from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators, missing_states
 from opcost.storage.configs import model_tuple
 from opcost.storage.model_counts import COUNTS
 from opcost.summing.in_state import H200
@@ -156,3 +161,31 @@ def test_a_call_whose_state_is_not_measured_costs_what_it_costs_warm_and_it_is_s
     assert report.comparisons[0].time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
     assert report.comparisons[0].correction_time_s is None
     assert RemarkKind.NOT_IN_STATE in [remark.kind for remark in report.remarks[0]]
+
+
+def test_a_plan_of_states_alone_has_the_time_to_start(campaign: SimulatedCampaign) -> None:
+    measure(campaign, in_state=False)
+    request = replace(campaign.request(), in_state=True, dry_run=True)
+    (plan,) = measure_operators(request, lambda _: PROTOCOL, campaign.open_apparatus, RecordedProgress())
+    assert plan.remaining == 2
+    assert plan.besides_parts_s["start"] > 0
+
+
+def test_a_state_is_measured_on_the_board_of_its_warm_row(campaign: SimulatedCampaign) -> None:
+    """The energy follows from that row, and boards differ."""
+    measure(campaign, in_state=False)
+    own, other = "simulated-0", "another board"
+    (config,) = campaign.request().folders.configs(["a"])
+    counts = COUNTS.read(config)
+    cases = tuple(Case(count.operator) for count in counts.counts)
+    with campaign.open_apparatus(None, campaign.database, True) as bench:
+        executor = LocalExecutor(bench)
+        (worker,) = executor.workers
+        demand = Demand((), lambda _: PROTOCOL, campaign.database, campaign.database.operator_measurements)
+        models = [(Work("a", Setting(), cases), counts)]
+        for boards, expected in (((own, other), own), ((None, other), None), ((own,), None)):
+            executor.workers = tuple(replace(worker, board=board) for board in boards)
+            warm = campaigns_of(executor, replace(demand, works=[work for work, _ in models]))
+            (planned,) = missing_states(executor, demand, models, CAPTURED, warm).values()
+            assert {item.board for item in planned.plan.items} == {expected}
+            assert planned.number == 2
