@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -131,22 +131,22 @@ def measure_operators(
 
         of_states = {(kind, work.name) for kind, campaign in states.items() for work in campaign.plan.works}
         reports: list[OperatorsReport] = []
-        waiting: list[Outcome] = []
+        waiting: dict[tuple[str, str], Outcome] = {}
         for outcome in outcomes(executor, campaigns, progress):
-            if (outcome.campaign.kind, outcome.work.name) in of_states:
-                waiting.append(outcome)
+            key = outcome.campaign.kind, outcome.work.name
+            if key in of_states:
+                waiting[key] = outcome
             else:
                 reports.append(completed(outcome))
         # Again, since the boards of the warm rows are known now.
         states = plan_states(campaigns) if waiting else {}
-        with_items = {kind: campaign for kind, campaign in states.items() if campaign.plan.items}
-        if with_items:
-            deque(outcomes(executor, with_items, progress), maxlen=0)
-        for outcome in waiting:
-            of_model = (one for one in states[outcome.campaign.kind].outcomes if one.work.name == outcome.work.name)
+        for key in _with_all_states(executor, states, progress):
+            of_model = (one for one in states[key[0]].outcomes if one.work.name == key[1])
             # A call whose state cannot be measured costs what it costs warm.
             left = (one.remaining - len(one.campaign.failed.keys() & set(one.work.keys)) for one in of_model)
-            reports.append(completed(outcome, sum(left)))
+            reports.append(completed(waiting.pop(key), sum(left)))
+        # Of kinds of devices that were lost.
+        reports += map(completed, waiting.values())
         reports = [_with_states(report, states) for report in reports]
     parts_s = _besides_parts_s(time.monotonic() - begin_s, campaigns, states)
     return _timed(_ordered(reports), parts_s)
@@ -249,6 +249,20 @@ def _operators_report(
         has_whole=config.grid is None,
         board=max(times_s, key=lambda board: times_s[board], default=None),
     )
+
+
+def _with_all_states(
+    executor: Executor, campaigns: Mapping[str, Campaign], progress: Progress
+) -> Iterator[tuple[str, str]]:
+    """Measure states; yield each kind of device and model once all of its states were tried."""
+    left = Counter((kind, one.work.name) for kind, campaign in campaigns.items() for one in campaign.outcomes)
+    with_items = {kind: campaign for kind, campaign in campaigns.items() if campaign.plan.items}
+    for outcome in outcomes(executor, with_items, progress) if with_items else ():
+        key = outcome.campaign.kind, outcome.work.name
+        left[key] -= 1
+        if not left[key]:
+            yield key
+    yield from (key for key, number in left.items() if number)
 
 
 def missing_states(

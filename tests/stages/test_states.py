@@ -163,6 +163,29 @@ def test_a_call_whose_state_is_not_measured_costs_what_it_costs_warm_and_it_is_s
     assert RemarkKind.NOT_IN_STATE in [remark.kind for remark in report.remarks[0]]
 
 
+def test_a_model_is_done_as_soon_as_its_states_are_tried(campaign: SimulatedCampaign) -> None:
+    (config,) = campaign.request().folders.configs(["a"])
+    second = campaign.add_model("b", {ADD: 5})
+    campaign.loads = {**campaign.loads, model_tuple(second): Load(130e-6, 400.0)}
+    counts = COUNTS.read(config)
+    write_both(second, replace(counts, model=model_tuple(second)))
+    full = MeasurementProtocol(0.1, 30.0)
+
+    def stop(_: OperatorTuple) -> None:
+        if len(campaign.built) == 2:
+            raise KeyboardInterrupt
+
+    campaign.before = stop
+    request = replace(campaign.request(), in_state=True)
+    with pytest.raises(KeyboardInterrupt):
+        measure_operators(request, lambda _: full, campaign.open_apparatus, RecordedProgress())
+    assert [one.done for one in campaign.request().folders.configs(["a", "b"])] == [False, False]
+    campaign.before = lambda _: None
+    reports = measure_operators(request, lambda _: full, campaign.open_apparatus, RecordedProgress())
+    assert [(one.remaining, one.done) for one in reports] == [(0, True), (0, True)]
+    assert [one.done for one in campaign.request().folders.configs(["a", "b"])] == [True, True]
+
+
 def test_a_plan_of_states_alone_has_the_time_to_start(campaign: SimulatedCampaign) -> None:
     measure(campaign, in_state=False)
     request = replace(campaign.request(), in_state=True, dry_run=True)
