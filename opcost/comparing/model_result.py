@@ -15,6 +15,7 @@ from statistics import median
 
 from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, remarks_on
 from opcost.comparing.corrections import (
+    UNCHANGED,
     Corrections,
     Piece,
     added_by_limit,
@@ -469,10 +470,12 @@ class ModelResult:
         """The sum of the calls in their states, None if too few of them are measured so."""
         if self.selection is None or not (is_corrected(self.conditions) or is_in_state(self.conditions)):
             return None
-        under = replace(self.conditions, cache=STATE)
         if not self.measurements.has_states:
             return None
-        found = sum_operators(self.counts, self.measurements, under, self.runs.input_data, self.cost.basis)
+        found = self.cost
+        if not is_in_state(self.conditions):
+            under = replace(self.conditions, cache=STATE)
+            found = sum_operators(self.counts, self.measurements, under, self.runs.input_data, self.cost.basis)
         return found if found.parts and found.warm_ratio <= LARGEST_WARM_RATIO else None
 
     @cached_property
@@ -483,8 +486,10 @@ class ModelResult:
     def cache_correction_of(self, counts: Iterable[OperatorCount]) -> Excess | None:
         """Return the part that caches add to some calls; those that are not summed have the correction by kinds."""
         counts, summed = list(counts), set(map(id, self.cost.summed))
-        if self.in_state is None or self.in_state.time_s is None or self.cost.time_s is None:
+        if self.in_state is None:
             return None if self.corrections is None else self.corrections.of(counts)
+        if self.in_state is self.cost:
+            return UNCHANGED
         added, others = beyond(self.in_state, self.cost), [one for one in counts if id(one) not in summed]
         by_kinds = None if self.corrections is None else self.corrections.of(others)
         if added.energy_j is None and self.corrections is not None:

@@ -198,12 +198,6 @@ def _warn_of_unknown_values(models: Sequence[tuple[ModelConfig, OperatorCounts]]
         logging.getLogger(__name__).warning(text, ", ".join(names), counting)
 
 
-def _warn_of_unknown_states(old: Sequence[str]) -> None:
-    if old:
-        text = "%s: counted without reuse distances, so that calls have no state; to count again, run %s"
-        logging.getLogger(__name__).warning(text, some_of(old), command("count", *old))
-
-
 def _set_done(request: RunRequest, config: ModelConfig) -> bool:
     """Set ``done``; if that fails, only warn: the rows are in the database."""
     try:
@@ -276,7 +270,7 @@ def missing_states(
 
     Each is measured on the board that has its row in the ``warm`` campaign, because its energy follows from that row.
     """
-    found, old = {}, dict[str, None]()
+    found, without = {}, list[str]()
 
     def protocol(is_gpu: bool) -> MeasurementProtocol:
         return protocol_in_state(demand.protocol_for(is_gpu))
@@ -291,7 +285,8 @@ def missing_states(
             if is_in_state(conditions):
                 calls = cases_of(counts.counts, input_data, limits_of(conditions))
                 cases = as_counted((case for case in calls if case.state), counts)
-                old.update({work.name: None} if not any(count.reuse for count in counts.counts) else {})
+                if not any(count.reuse for count in counts.counts):
+                    without.append(work.name)
                 of_warm = bench.conditions(work.setting)
                 warm_keys = {case: measurement_key(replace(case, state=""), of_warm) for case in cases}
                 board_of = {case: board_of_row(known.get(key)) for case, key in warm_keys.items()}
@@ -300,7 +295,10 @@ def missing_states(
                     works.append(replace(work, setting=setting, cases=own, board=board))
         if any(work.cases for work in works):
             found[kind] = Campaign(executor, kind, replace(demand, works=works, protocol_for=protocol, of_pairs=True))
-    _warn_of_unknown_states([] if warm else list(old))
+    if without and not warm:
+        text = "%s: counted without reuse distances, so that calls have no state; to count again, run %s"
+        names = tuple(dict.fromkeys(without))
+        logging.getLogger(__name__).warning(text, some_of(names), command("count", *names))
     return found
 
 

@@ -21,7 +21,6 @@ from opcost.torch_backend.repeated_calls import (
     Layer,
     ObservingMode,
     Operation,
-    device_memory,
     storage_of,
     writer,
 )
@@ -44,7 +43,9 @@ class Eviction:
     """
 
     def __init__(self, device: str) -> None:
-        self.cache_bytes = device_memory(device).cache_bytes if is_gpu(device) else CPU_CACHE_BYTES
+        self.cache_bytes = CPU_CACHE_BYTES
+        if is_gpu(device):
+            self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
         self._device_type = device_type_of(device)
         self._read = torch.zeros(int(EVICTING_RATIO * self.cache_bytes) // 8, device=device)
         self._written = torch.empty_like(self._read)

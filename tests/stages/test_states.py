@@ -95,6 +95,7 @@ def test_a_warm_sum_is_corrected_by_the_states_of_its_calls(campaign: SimulatedC
     (in_state,), (warm,) = compared(campaign).comparisons, compare_models(campaign.request())[0].comparisons
     assert warm.time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
     assert in_state.correction_time_s == in_state.correction_energy_j == 0
+    assert in_state.correction_time_standard_error_s == in_state.correction_energy_standard_error_j == 0
     assert warm.time_s + warm.correction_time_s == pytest.approx(in_state.time_s, rel=1e-9)
     assert warm.energy_j + warm.correction_energy_j == pytest.approx(in_state.energy_j, rel=1e-9)
     error_j = math.hypot(warm.energy_standard_error_j, warm.correction_energy_standard_error_j)
