@@ -431,6 +431,7 @@ class BackgroundLoad(Observer):
         self._workload: Workload | None = None
         self._wanted = threading.Event()
         self._is_closing = self._is_refused = False
+        self._pauses = 0
         self._round = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -442,8 +443,8 @@ class BackgroundLoad(Observer):
         return NOTHING
 
     def resume(self) -> None:
-        """Start the load, or leave the device idle if it has not enough memory."""
-        if self._is_refused:
+        """Start the load, or leave the device idle if it has not enough memory, and as long as it is ``paused``."""
+        if self._is_refused or self._pauses:
             return
         if self._workload is None:
             try:
@@ -464,10 +465,12 @@ class BackgroundLoad(Observer):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
+        self._pauses += 1
         try:
             self.pause()
             yield
         finally:
+            self._pauses -= 1
             self.resume()
 
     def close(self) -> None:

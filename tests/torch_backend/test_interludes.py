@@ -182,6 +182,18 @@ def test_as_an_observer_it_rests_in_loops_and_goes_on_when_they_end(
         assert background.after_finish() == NOTHING
 
 
+def test_while_it_is_paused_no_loop_that_ends_starts_it(workload: Recorded, background: BackgroundLoad) -> None:
+    background.resume()
+    assert workload.await_more()
+    with background.paused():
+        rounds = workload.rounds
+        background.before_start()
+        assert background.after_finish() == NOTHING
+        time.sleep(0.02)
+        assert workload.rounds == rounds
+    assert workload.await_more()
+
+
 def test_a_pause_before_any_work_is_nothing(workload: Recorded, background: BackgroundLoad) -> None:
     background.pause()
     assert workload.rounds == 0
