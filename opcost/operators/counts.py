@@ -11,9 +11,18 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from opcost.columns import COUNT, SHARE, Column, Columns, Values, grouped, one_of
 from opcost.operators.input_roles import patterned_inputs, shown_inputs, shows_spread
-from opcost.operators.reuse import NearLimits, Reuse, state_of
+from opcost.operators.reuse import NearLimits, Reuse, is_written_back, state_of
 from opcost.operators.texts import parse_value
-from opcost.operators.tuples import META, Count, OperatorTuple, Phase, PlainValue, short_hash, value_text
+from opcost.operators.tuples import (
+    META,
+    Count,
+    OperatorTuple,
+    Phase,
+    PlainValue,
+    distinct_specs,
+    short_hash,
+    value_text,
+)
 from opcost.operators.values import NORMAL, NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics, Pattern, kind_of
 
 SEPARATOR = "."
@@ -438,12 +447,14 @@ class Case:
     """An operator tuple on one kind of input data in a phase, and what was counted of it, on which type of device.
 
     ``state`` is that of the caches at the call; empty: as the previous call of the same case leaves them.
+    ``written_ratio`` is the share of its calls in a run whose results go to memory, because they stay too long for a cache.
     """
 
     operator: OperatorTuple
     input_data: InputData = NORMAL_DATA
     phase: Phase = Phase.INFERENCE
     state: str = ""
+    written_ratio: float = field(default=1.0, compare=False, repr=False)
     counted: OperatorCount | None = field(default=None, compare=False, repr=False)
     counted_on: str = field(default="", compare=False, repr=False)
 
@@ -518,11 +529,13 @@ def cases_of_count(count: OperatorCount, input_data: str, limits: NearLimits | N
     if limits is None or not count.reuse or not count.computes:
         return [(Case(count.operator, one, count.phase), number) for one, number in data.items()]
     of_calls = count.data_of_calls if is_captured else tuple(data) * count.occurrences
-    found: Counter[Case] = Counter()
+    found: dict[Case, list[bool]] = {}
+    output_bytes = sum(spec.memory_bytes for spec in distinct_specs([count.outputs]))
     for one, reuse in zip(of_calls, count.reuse, strict=True):
         state = state_of(count.operator, reuse, limits)
-        found[Case(count.operator, one, count.phase, "" if state is None else str(state))] += 1
-    return list(found.items())
+        case = Case(count.operator, one, count.phase, "" if state is None else str(state))
+        found.setdefault(case, []).append(is_written_back(reuse, output_bytes, limits))
+    return [(replace(case, written_ratio=sum(of) / len(of)), len(of)) for case, of in found.items()]
 
 
 def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:

@@ -21,7 +21,7 @@ SMALLEST_BYTES = 10**5
 
 FAR_CODE = 99
 
-_TEXT = re.compile(r"(\d{1,5}(,\d{1,5})*)?;(\d{1,5})?;\d{1,2}", re.ASCII)
+_TEXT = re.compile(r"(\d{1,5}(,\d{1,5})*)?;(\d{1,5})?;\d{1,2}(;\d{1,5})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,22 @@ class Reuse:
     digits, at most ``FAR_BYTES``. Half of the input that a call read counts as used after its output, up to half of the
     output: reading and writing go on side by side.
     ``code`` is the number of other kinds of calls since the last one of the same kind, at most ``FAR_CODE``.
+    ``outputs`` is the longest distance between two uses of what the call writes, until its memory is written again: of
+    half of its bytes it is no longer. None without any, and in counts of former versions.
     """
 
     inputs: tuple[Count, ...]
     weights: Count | None
     code: Count
+    outputs: Count | None = None
 
     @property
     def text(self) -> str:
-        """One word for tables: tenths of megabytes of the inputs; those of weights; the number of kinds of calls."""
+        """One word for tables: tenths of MB of the inputs; of weights; the number of kinds of calls; of the outputs."""
         inputs = ",".join(str(one // SMALLEST_BYTES) for one in self.inputs)
         weights = "" if self.weights is None else self.weights // SMALLEST_BYTES
-        return f"{inputs};{weights};{self.code}"
+        outputs = "" if self.outputs is None else f";{self.outputs // SMALLEST_BYTES}"
+        return f"{inputs};{weights};{self.code}{outputs}"
 
 
 def is_reuse(text: str) -> bool:
@@ -56,9 +60,10 @@ def parse_reuse(text: str) -> Reuse:
     """Return the reuse distances that a text describes; a ValueError if it describes none."""
     if not is_reuse(text):
         raise ValueError(f"{text!r} is no text of reuse distances")
-    inputs, weights, code = text.split(";")
+    inputs, weights, code, *outputs = text.split(";")
     distances = tuple(int(one) * SMALLEST_BYTES for one in inputs.split(",") if one)
-    return Reuse(distances, int(weights) * SMALLEST_BYTES if weights else None, int(code))
+    far_outputs = int(outputs[0]) * SMALLEST_BYTES if outputs else None
+    return Reuse(distances, int(weights) * SMALLEST_BYTES if weights else None, int(code), far_outputs)
 
 
 # The state of a call on a card
@@ -145,6 +150,11 @@ def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallS
     return CallState(tuple(places), (reuse.weights or 0) > limits.data_bytes, reuse.code > limits.code)
 
 
+def is_written_back(reuse: Reuse, size_bytes: int, limits: NearLimits) -> bool:
+    """Return whether results of a size go to memory: from writing a byte to its next use, all others are used, too."""
+    return reuse.outputs is None or reuse.outputs + size_bytes > limits.data_bytes
+
+
 # Distances of a run
 
 
@@ -179,15 +189,18 @@ def reuses(uses: Sequence[Use]) -> list[Reuse]:
     """
     memory, codes = _Memory(), _Order()
     found: list[Reuse] = []
-    for _ in range(2):
-        # The second run finds what the first one left.
-        found = list(_one_run(uses, memory, codes))
+    for first in (0, len(uses)):
+        # The second run finds what the first one left, and writes over it.
+        found = list(_one_run(uses, memory, codes, first))
         memory.free(*memory.created)
-    return found
+    return [
+        replace(one, outputs=memory.kept_for_bytes(call) if use.written else None)
+        for call, (use, one) in enumerate(zip(uses, found, strict=True))
+    ]
 
 
-def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order) -> Iterator[Reuse]:
-    for use in uses:
+def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order, first: int) -> Iterator[Reuse]:
+    for call, use in enumerate(uses, first):
         memory.free(*use.freed)
         inputs = tuple(memory.distance_bytes(block) for block, _ in use.inputs)
         weights = [memory.distance_bytes(block) for block, _ in use.weights]
@@ -201,7 +214,7 @@ def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order) -> Iterator[Re
         # Products have read their weights before they write.
         beside = tuple(block for block, _ in use.inputs if block in read)
         for block, size in written.items():
-            memory.use_block(block, size, beside)
+            memory.use_block(block, size, beside, call)
 
 
 class _Order:
@@ -225,10 +238,15 @@ class _Order:
 
 @dataclass(frozen=True)
 class _Fragment:
-    """A part of a run's memory that was used at once: its bytes and the number of its last use."""
+    """A part of a run's memory that was used at once: its bytes and the number of its last use.
+
+    ``call`` has written it, if one did; ``apart`` is the longest distance in bytes between two uses since.
+    """
 
     size: int
     used: int
+    call: int | None = None
+    apart: int = 0
 
 
 class _Memory:
@@ -240,6 +258,7 @@ class _Memory:
         self._persistent: set[int] = set()
         self._free: set[int] = set()
         self._beside: dict[int, tuple[int, ...]] = {}
+        self._written_over: dict[int, list[_Fragment]] = {}
         self._end = self._uses = 0
 
     @property
@@ -251,18 +270,23 @@ class _Memory:
         if block not in self._addresses:
             self._persistent.add(block)
             return FAR_BYTES
-        own, later = self._fragments[self._addresses[block]], 0
-        for one in reversed(self._fragments.values()):
-            if one is own or later >= FAR_BYTES:
-                break
-            # The rest of a fragment that was divided is older than its place.
-            later += one.size if one.used > own.used else 0
+        own = self._fragments[self._addresses[block]]
         others = (self._fragments[address] for address in self._beside[block] if address in self._fragments)
         beside = sum(one.size for one in others if one.used < own.used)
-        return _rounded(min(later + min(beside, own.size) // 2, FAR_BYTES))
+        return _rounded(min(self._later_bytes(own) + min(beside, own.size) // 2, FAR_BYTES))
 
-    def use_block(self, block: int, size: int, beside: tuple[int, ...] = ()) -> None:
-        """Use a block, and while it is written read others ``beside`` it."""
+    def kept_for_bytes(self, call: int) -> int:
+        """Return the longest distance between two uses of what a call wrote, that of half of its bytes."""
+        parts = sorted(self._written_over.get(call, ()), key=lambda one: one.apart)
+        left = sum(one.size for one in parts) / 2
+        for one in parts:
+            left -= one.size
+            if left <= 0:
+                return _rounded(min(one.apart, FAR_BYTES))
+        return FAR_BYTES
+
+    def use_block(self, block: int, size: int, beside: tuple[int, ...] = (), call: int | None = None) -> None:
+        """Use a block; ``call`` writes it, and reads others ``beside`` it."""
         self._beside[block] = tuple(self._addresses[one] for one in beside)
         if block in self._addresses and self._fragments[self._addresses[block]].size < size:
             # It was used in part until now.
@@ -270,9 +294,31 @@ class _Memory:
         if block not in self._addresses:
             self._addresses[block] = self._assigned(max(size, 1), block in self._persistent)
         address = self._addresses[block]
+        own = self._used_again(self._fragments[address])
+        if call is not None:
+            self._write_over(own)
+            own = _Fragment(own.size, own.used, call)
         # In the order of their last uses.
-        self._fragments[address] = replace(self._fragments.pop(address), used=self._uses)
+        del self._fragments[address]
+        self._fragments[address] = replace(own, used=self._uses)
         self._uses += 1
+
+    def _later_bytes(self, own: _Fragment) -> int:
+        """Return the bytes that were used since a fragment."""
+        later = 0
+        for one in reversed(self._fragments.values()):
+            if one is own or later >= FAR_BYTES:
+                break
+            # The rest of a fragment that was divided is older than its place.
+            later += one.size if one.used > own.used else 0
+        return later
+
+    def _used_again(self, own: _Fragment) -> _Fragment:
+        return own if own.call is None else replace(own, apart=max(own.apart, self._later_bytes(own)))
+
+    def _write_over(self, own: _Fragment) -> None:
+        if own.call is not None:
+            self._written_over.setdefault(own.call, []).append(own)
 
     def free(self, *blocks: int) -> None:
         for block in blocks:
@@ -289,11 +335,14 @@ class _Memory:
         part, end = address, address + size
         while fitting and part < end:
             self._free.remove(part)
-            old = self._fragments.pop(part)
-            part += old.size
-            if part > end:
-                self._fragments[end] = _Fragment(part - end, old.used)
+            old = self._fragments[part]
+            rest = max(part + old.size - end, 0)
+            self._write_over(replace(self._used_again(old), size=old.size - rest))
+            del self._fragments[part]
+            if rest:
+                self._fragments[end] = replace(old, size=rest)
                 self._free.add(end)
+            part += old.size
         self._fragments[address] = _Fragment(size, self._uses)
         return address
 

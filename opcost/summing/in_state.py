@@ -67,14 +67,14 @@ class CardCaches:
 H200 = CardCaches(
     NearLimits(30 * 10**6, 3),
     40e6,
-    AddedEnergy(Estimate(125.0, 20.0), Estimate(80e-12, 25e-12), Estimate(20e-12, 15e-12)),
+    AddedEnergy(Estimate(140.0, 30.0), Estimate(98e-12, 9e-12), Estimate(71e-12, 7e-12)),
 )
-"""By operators among others and alone, and by the sums of three models (``docs/log/states.md``): provisional."""
+"""By loops of calls on the same and on other data, on two boards (``docs/log/states.md``)."""
 
 H100 = CardCaches(
     NearLimits(25 * 10**6, 3),
     33e6,
-    AddedEnergy(Estimate(125.0, 40.0), Estimate(80e-12, 50e-12), Estimate(20e-12, 30e-12)),
+    AddedEnergy(Estimate(140.0, 60.0), Estimate(98e-12, 18e-12), Estimate(71e-12, 14e-12)),
 )
 """The same chip with a smaller cache, untried: the figures of an H200 with twice their errors."""
 
@@ -136,7 +136,8 @@ def shared_error_j(calls: Iterable[tuple[int, Added]], conditions: Conditions) -
 def bytes_added(case: Case, caches: CardCaches) -> tuple[float, float]:
     """Return the bytes that a call in its state reads from memory, and in a warm loop from the cache; those to memory.
 
-    What a call writes leaves the cache some time later. In a loop the next call writes over it.
+    What a call writes leaves the cache some time later, if its memory is not written again until then. In a loop the next
+    call writes over it.
     """
     state, specs, counted = parse_state(case.state), distinct_specs(case.operator.arguments), case.counted
     far_bytes = sum(spec.memory_bytes for spec, place in zip(specs, state.inputs, strict=True) if place is Place.FAR)
@@ -145,7 +146,8 @@ def bytes_added(case: Case, caches: CardCaches) -> tuple[float, float]:
     if state.far_weights:
         far_bytes += counted.weight_bytes or 0
     outputs_bytes = min(sum(spec.memory_bytes for spec in distinct_specs([counted.outputs])), counted.memory_bytes)
+    written_bytes = outputs_bytes * case.written_ratio
     # Of a table a call may read a few rows.
     far_bytes = min(far_bytes, counted.memory_bytes - outputs_bytes)
     kept_ratio = min(max(2 - counted.memory_bytes / caches.kept_bytes, 0.0), 1.0)
-    return far_bytes * kept_ratio, outputs_bytes * kept_ratio
+    return far_bytes * kept_ratio, written_bytes * kept_ratio
