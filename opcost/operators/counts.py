@@ -447,7 +447,7 @@ class Case:
     """An operator tuple on one kind of input data in a phase, and what was counted of it, on which type of device.
 
     ``state`` is that of the caches at the call; empty: as the previous call of the same case leaves them.
-    ``written_ratio`` is the share of its calls in a run whose results go to memory, because they stay too long for a cache.
+    ``written_ratio`` is the share of its calls in a run whose results go to memory before they are written over.
     """
 
     operator: OperatorTuple

@@ -136,8 +136,8 @@ def shared_error_j(calls: Iterable[tuple[int, Added]], conditions: Conditions) -
 def bytes_added(case: Case, caches: CardCaches) -> tuple[float, float]:
     """Return the bytes that a call in its state reads from memory, and in a warm loop from the cache; those to memory.
 
-    What a call writes leaves the cache some time later, if its memory is not written again until then. In a loop the next
-    call writes over it.
+    What a call writes leaves the cache some time later, if its memory is not written again until then. In a loop the
+    next call writes over it.
     """
     state, specs, counted = parse_state(case.state), distinct_specs(case.operator.arguments), case.counted
     far_bytes = sum(spec.memory_bytes for spec, place in zip(specs, state.inputs, strict=True) if place is Place.FAR)
