@@ -158,4 +158,5 @@ def test_the_keys_of_committed_rows_follow_from_their_other_columns(folder: Path
     assert rows
     for row in rows:
         operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
-        assert row.key == measurement_key(Case(operator, parse_input_data(row.input_data)), row.conditions)
+        case = Case(operator, parse_input_data(row.input_data), row.phase, row.state or "")
+        assert row.key == measurement_key(case, row.conditions)

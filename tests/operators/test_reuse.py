@@ -1,8 +1,21 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.reuse import FAR_BYTES, FAR_CODE, NearLimits, Place, Reuse, Use, _Memory, parse_reuse, reuses
+from opcost.operators.reuse import (
+    FAR_BYTES,
+    FAR_CODE,
+    NearLimits,
+    Place,
+    Reuse,
+    Use,
+    _Memory,
+    is_written_back,
+    parse_reuse,
+    reuses,
+)
 
 MB = 10**6
 X, A, B, C, W = range(5)
@@ -74,6 +87,7 @@ def test_memory_is_used_by_one_block_at_a_time(data):
         (Reuse((0, 37 * MB), None, 3), "0,370;;3"),
         (Reuse((), FAR_BYTES, FAR_CODE), ";10000;99"),
         (Reuse((100_000,), 0, 0), "1;0;0"),
+        (Reuse((), None, 2, 31 * MB), ";;2;310"),
     ],
 )
 def test_texts_are_read_again(reuse, text):
@@ -125,3 +139,23 @@ def test_half_of_an_input_was_used_since_the_output_that_it_was_read_for():
     # A product has read its weights before it writes; of a large input as much as the output has room beside it.
     product = Use(((X, 40 * MB),), ((W, 100 * MB),), ((A, 2 * MB),), (), "product")
     assert reuses([product, use([A], [B])])[1].inputs == (MB,)
+
+
+def test_results_stay_in_the_cache_until_their_memory_is_written_again():
+    # C takes the memory of A, since which B was written. B is read again after C and 40 MB of others.
+    large = Use(((X, 20 * MB),), (), ((5, 20 * MB),), (), "large")
+    found = reuses([use([X], [A]), use([A], [B]), use([B], [C], freed=(A,)), large, use([B, C], [6])])
+    assert found[0].outputs == MB
+    assert found[1].outputs >= 41 * MB
+    limits = NearLimits(30 * MB, 3)
+    assert [is_written_back(one, MB, limits) for one in found[:2]] == [False, True]
+    # Between a byte and its next use are all others of the same result.
+    assert is_written_back(found[0], 29 * MB, limits)
+    assert is_written_back(replace(found[0], outputs=None), MB, limits)
+
+
+def test_an_operation_in_place_writes_over_what_another_has_written():
+    found = reuses([use([X], [A]), use([A], [A]), use([A], [B])])
+    assert found[0].outputs == 0
+    assert found[1].outputs > 0
+    assert reuses([use([X])])[0].outputs is None
