@@ -150,7 +150,7 @@ def test_results_stay_in_the_cache_until_their_memory_is_written_again():
     limits = NearLimits(30 * MB, 3)
     assert [is_written_back(one, MB, limits) for one in found[:2]] == [False, True]
     # Between a byte and its next use are all others of the same result.
-    assert is_written_back(found[0], 29 * MB, limits)
+    assert is_written_back(found[0], 30 * MB, limits)
     assert is_written_back(replace(found[0], outputs=None), MB, limits)
 
 
