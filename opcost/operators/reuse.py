@@ -33,8 +33,8 @@ class Reuse:
     digits, at most ``FAR_BYTES``. Half of the input that a call read counts as used after its output, up to half of the
     output: reading and writing go on side by side.
     ``code`` is the number of other kinds of calls since the last one of the same kind, at most ``FAR_CODE``.
-    ``outputs`` is the longest distance between two uses of what the call writes, until its memory is written again: of
-    half of its bytes it is no longer. None without any, and in counts of former versions.
+    ``outputs`` is the longest distance between two uses of what the call writes, until its memory is written again; at
+    least half of the bytes have no longer one. None without any, and in counts of former versions.
     """
 
     inputs: tuple[Count, ...]
@@ -151,7 +151,7 @@ def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallS
 
 
 def is_written_back(reuse: Reuse, size_bytes: int, limits: NearLimits) -> bool:
-    """Return whether results of a size go to memory: from writing a byte to its next use, all others are used, too."""
+    """Return whether results go to memory: before a byte is used again, the others of the result are written, too."""
     return reuse.outputs is None or reuse.outputs + size_bytes > limits.data_bytes
 
 
@@ -194,7 +194,7 @@ def reuses(uses: Sequence[Use]) -> list[Reuse]:
         found = list(_one_run(uses, memory, codes, first))
         memory.free(*memory.created)
     return [
-        replace(one, outputs=memory.kept_for_bytes(call) if use.written else None)
+        replace(one, outputs=memory.kept_for_bytes(call, sum(dict(use.written).values())) if use.written else None)
         for call, (use, one) in enumerate(zip(uses, found, strict=True))
     ]
 
@@ -275,10 +275,10 @@ class _Memory:
         beside = sum(one.size for one in others if one.used < own.used)
         return _rounded(min(self._later_bytes(own) + min(beside, own.size) // 2, FAR_BYTES))
 
-    def kept_for_bytes(self, call: int) -> int:
-        """Return the longest distance between two uses of what a call wrote, that of half of its bytes."""
+    def kept_for_bytes(self, call: int, written_bytes: int) -> int:
+        """Return the longest distance between two uses of what a call wrote; at least half of it has no longer one."""
         parts = sorted(self._written_over.get(call, ()), key=lambda one: one.apart)
-        left = sum(one.size for one in parts) / 2
+        left = written_bytes / 2
         for one in parts:
             left -= one.size
             if left <= 0:
@@ -298,20 +298,11 @@ class _Memory:
         if call is not None:
             self._write_over(own)
             own = _Fragment(own.size, own.used, call)
-        # In the order of their last uses.
-        del self._fragments[address]
         self._fragments[address] = replace(own, used=self._uses)
         self._uses += 1
 
     def _later_bytes(self, own: _Fragment) -> int:
-        """Return the bytes that were used since a fragment."""
-        later = 0
-        for one in reversed(self._fragments.values()):
-            if one is own or later >= FAR_BYTES:
-                break
-            # The rest of a fragment that was divided is older than its place.
-            later += one.size if one.used > own.used else 0
-        return later
+        return sum(one.size for one in self._fragments.values() if one.used > own.used)
 
     def _used_again(self, own: _Fragment) -> _Fragment:
         return own if own.call is None else replace(own, apart=max(own.apart, self._later_bytes(own)))
@@ -332,17 +323,19 @@ class _Memory:
         address = min(fitting)[1] if fitting else self._end
         if not fitting:
             self._end += size
-        part, end = address, address + size
+        part, end, parts = address, address + size, list[int]()
         while fitting and part < end:
-            self._free.remove(part)
-            old = self._fragments[part]
-            rest = max(part + old.size - end, 0)
-            self._write_over(replace(self._used_again(old), size=old.size - rest))
-            del self._fragments[part]
+            parts.append(part)
+            part += self._fragments[part].size
+        # All of them before any is gone.
+        for one, old in [(one, self._used_again(self._fragments[one])) for one in parts]:
+            rest = max(one + old.size - end, 0)
+            self._write_over(replace(old, size=old.size - rest))
+            self._free.remove(one)
+            del self._fragments[one]
             if rest:
                 self._fragments[end] = replace(old, size=rest)
                 self._free.add(end)
-            part += old.size
         self._fragments[address] = _Fragment(size, self._uses)
         return address
 

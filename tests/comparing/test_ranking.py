@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.corrections import Corrections, Curve
+from opcost.comparing.corrections import METHOD_ERROR_RATIOS, Corrections, Curve
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
 from opcost.comparing.ranking import (
@@ -100,8 +100,12 @@ def test_a_corrected_sum_has_the_error_of_the_method_too() -> None:
     curve = Curve(((1, Excess(Estimate(0.5, 0.0), Estimate(1.0, 0.0))),))
     corrected = replace(plain, corrections=Corrections({ELEMENTWISE: curve}))
     row, before = ranked_row(corrected), ranked_row(plain)
-    assert row.time_standard_error_s == pytest.approx(math.hypot(before.time_standard_error_s or 0.0, 0.006 * 1.5))
-    assert row.energy_standard_error_j == pytest.approx(math.hypot(before.energy_standard_error_j or 0.0, 0.01 * 3.0))
+    assert row.time_standard_error_s == pytest.approx(
+        math.hypot(before.time_standard_error_s or 0.0, METHOD_ERROR_RATIOS["time"] * 1.5)
+    )
+    assert row.energy_standard_error_j == pytest.approx(
+        math.hypot(before.energy_standard_error_j or 0.0, METHOD_ERROR_RATIOS["energy"] * 3.0)
+    )
 
 
 def test_a_sum_that_draws_more_than_the_power_limit_is_doubtful_and_its_error_is_unknown() -> None:

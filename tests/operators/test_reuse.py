@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -159,3 +160,34 @@ def test_an_operation_in_place_writes_over_what_another_has_written():
     assert found[0].outputs == 0
     assert found[1].outputs > 0
     assert reuses([use([X])])[0].outputs is None
+
+
+@given(st.data())
+def test_what_is_written_over_was_kept_for_the_bytes_that_were_used_since(data):
+    """Against each byte by itself: when it was used, by which call it was written, its longest distance since."""
+    memory, sizes, expected = _Memory(), {}, Counter()
+    used, writers, apart = {}, {}, {}
+    for time in range(data.draw(st.integers(1, 30))):
+        block = data.draw(st.integers(0, 4))
+        if block in sizes and data.draw(st.booleans()):
+            memory.free(block)
+            del sizes[block]
+            continue
+        is_new, call = block not in sizes, data.draw(st.sampled_from([None, time]))
+        size = sizes.setdefault(block, data.draw(st.integers(1, 9)))
+        memory.use_block(block, size, (), call)
+        distances = {byte: sum(later > own for later in used.values()) for byte, own in used.items()}
+        begin = memory._addresses[block]
+        for byte in range(begin, begin + size):
+            if byte in writers:
+                apart[byte] = max(apart[byte], distances[byte])
+                if is_new or call is not None:
+                    expected[writers.pop(byte), apart.pop(byte)] += 1
+            if call is not None:
+                writers[byte], apart[byte] = call, 0
+            used[byte] = time
+    found = Counter()
+    for call, parts in memory._written_over.items():
+        for part in parts:
+            found[call, part.apart] += part.size
+    assert found == expected

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test_tables import COMPARED
 
 from opcost.comparing.comparison import KindCost
+from opcost.comparing.corrections import METHOD_ERROR_RATIOS
 from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
 from opcost.estimates import Estimate
 from opcost.reporting.charts import (
@@ -145,7 +146,7 @@ def test_errors_come_in_their_order_with_the_corrected_sums_that_are_known() -> 
     plain, wide = corrected.ratio("energy"), corrected.corrected_ratio("energy")
     assert plain is not None
     assert wide is not None
-    variances = plain.standard_error**2, (0.3 / 4.0) ** 2, (0.01 * wide.value) ** 2
+    variances = plain.standard_error**2, (0.3 / 4.0) ** 2, (METHOD_ERROR_RATIOS["energy"] * wide.value) ** 2
     assert wide.standard_error == pytest.approx(math.sqrt(sum(variances)))
     assert NO_ENERGY.corrected_ratio("time") is None
 
