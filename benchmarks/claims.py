@@ -21,6 +21,7 @@ FIGURES_OF: Sequence[Callable[[Path], Mapping[str, str]]] = (
     sums.sums_against_wholes,
     sums.covered,
     sums.held_out,
+    sums.sums_in_states,
     sums.short_kernels,
     sums.other_runs,
     sums.kinds_of_operators,

@@ -95,6 +95,32 @@ def held_out(root: Path) -> dict[str, str]:
     return found
 
 
+def sums_in_states(root: Path) -> dict[str, str]:
+    """Return the errors of the held-back models whose operators were measured in the states of their calls."""
+    folder = root / "docs/data/states"
+    names = {path.name for path in (folder / "measurements").iterdir()}
+    table = pd.read_csv(folder / "database/sum_vs_full.csv").query("name in @names and device_product == @CARD")
+    table, found = table[table["time_s"].notna()], dict[str, str]()
+    for cache, key in (("state", "states"), ("warm", "states_warm")):
+        rows = table[table["cache"] == cache].set_index("name")
+        found[f"{key}_models"] = str(len(rows))
+        for cost, column in COSTS.items():
+            total = corrected(rows, column) if cache == "state" else rows[column]
+            off = total / rows[f"full_{column}"] - 1
+            error = rows[f"{cost}_standard_error_ratio"]
+            half_width = NORMAL_QUANTILE * (error**2 + METHOD_ERROR_RATIOS[cost] ** 2) ** 0.5
+            found |= {
+                f"{key}_{cost}_median": percent(off.abs().median()),
+                f"{key}_{cost}_90": percent(off.abs().quantile(0.9)),
+                f"{key}_{cost}_worst": percent(off.abs().max()),
+                f"{key}_{cost}_worst_model": str(off.abs().idxmax()),
+                f"{key}_{cost}_error": percent(((off**2 - error**2).mean()) ** 0.5),
+                f"{key}_{cost}_covered": str((off.abs() <= half_width).sum()),
+                f"{key}_{cost}_width": percent(half_width.mean()),
+            }
+    return found
+
+
 def short_kernels(root: Path) -> dict[str, str]:
     """Return the sum over the whole of the model that is worst uncorrected, and of the two with small inputs."""
     rows = sums_of_torchvision(root).query("counted == 'all'").set_index("name")

@@ -69,9 +69,10 @@ class ModelOperatorRow(CountedCall, CountedRun, CaseColumns):
     reuse: Annotated[
         tuple[tuple[str, Count], ...],
         Column(
-            "how far back the calls' data and code were used, such as `0,37;250;3 12` for 12 calls: since each input, "
-            "and since the weights, were used, the run used so many tenths of MB of distinct memory; since the same "
-            "kernels ran, so many other kinds of calls; empty if unknown, and in the model's own row",
+            "how far back the calls' data and code were used, such as `0,37;250;3;40 12` for 12 calls: since each "
+            "input, and since the weights, were used, the run used so many tenths of MB of distinct memory; since the "
+            "same kernels ran, so many other kinds of calls; between two uses of the results at most so many tenths of "
+            "MB, without it unknown; empty if all is unknown, and in the model's own row",
             Values(
                 "distances and numbers",
                 lambda found: all(is_reuse(text) and 0 < number <= MAXIMUM_CALLS for text, number in found),

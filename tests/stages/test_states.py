@@ -81,7 +81,7 @@ def test_a_sum_in_state_has_the_row_of_each_call_with_the_energy_that_follows(ca
     (row,) = compared(campaign).comparisons
     assert row.time_s == pytest.approx(3 * 22e-6 + 2 * 30e-6, rel=0.02)
     # One input of 8 MB comes from memory and 8 MB go to it, as the whole call of 24 MB stays in the cache in its loop.
-    # What the three others write is written over at once.
+    # The results of the three others are written over at once.
     assert H200.energy is not None
     waiting_j = H200.energy.waiting_w.value * (3 * 2e-6 + 2 * 10e-6)
     memory_j = 8 * MB * (2 * H200.energy.read_j.value + 2 * H200.energy.written_j.value)
