@@ -99,8 +99,8 @@ def sums_in_states(root: Path) -> dict[str, str]:
     """Return the errors of the held-back models whose operators were measured in the states of their calls."""
     folder = root / "docs/data/states"
     names = {path.name for path in (folder / "measurements").iterdir()}
-    table = pd.read_csv(folder / "database/sum_vs_full.csv").query("name in @names and device_product == @CARD")
-    table, found = table[table["time_s"].notna()], dict[str, str]()
+    table, found = pd.read_csv(folder / "database/sum_vs_full.csv"), dict[str, str]()
+    table = table[table["name"].isin(names) & (table["device_product"] == CARD) & table["time_s"].notna()]
     for cache, key in (("state", "states"), ("warm", "states_warm")):
         rows = table[table["cache"] == cache].set_index("name")
         found[f"{key}_models"] = str(len(rows))
