@@ -5,7 +5,18 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +38,7 @@ from torch.utils._pytree import tree_leaves
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.reuse import Use, reuses
-from opcost.operators.tuples import META, OperatorTuple, PlainValue
+from opcost.operators.tuples import META, OperatorTuple, Phase, PlainValue
 from opcost.operators.values import InputStatistics
 from opcost.torch_backend.cost_counter import (
     CostCounter,
@@ -291,6 +302,27 @@ class _Blocks:
         return self._watched.setdefault(watched.cdata, watched).cdata, tensor_bytes(tensor)
 
 
+class _Nodes:
+    """The modules whose calls made the nodes of autograd's graph, by the nodes' sequence numbers."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._paths: list[str] = []
+
+    def note(self, path: str) -> None:
+        """Note that the nodes since the last note are those of a module's call."""
+        end = torch._C._autograd._get_sequence_nr()
+        if end > (self._ends[-1] if self._ends else 0):
+            self._ends.append(end)
+            self._paths.append(path)
+
+    def owner(self) -> str | None:
+        """Return the module whose node runs in a backward pass now, None if none runs, or it has no module."""
+        node = torch._C._current_autograd_node()
+        place = len(self._ends) if node is None else bisect_right(self._ends, node._sequence_nr())
+        return self._paths[place] if place < len(self._ends) else None
+
+
 @dataclass(frozen=True)
 class _Call:
     """One call of an operator: its module's path, its place in the run, its cost, and its inputs' values."""
@@ -322,7 +354,7 @@ class _Recorder(TorchFunctionMode):
         self._bugs: list[Exception] = []
         self._mark = mark
         self._device = device
-        self.calls: dict[OperatorTuple, list[_Call]] = {}
+        self.calls: dict[tuple[OperatorTuple, Phase], list[_Call]] = {}
         self._blocks = _Blocks()
         self._outputs: dict[OperatorTuple, PlainValue] = {}
         self._thread = threading.get_ident()
@@ -331,6 +363,8 @@ class _Recorder(TorchFunctionMode):
         self._autocast = autocast_dtypes()
         self._fingerprint: str | None = None
         self._path = ""
+        self._phase = present_phase()
+        self._nodes = _Nodes()
         self._elsewhere_paths = threading.local()
         self._positions = itertools.count()
 
@@ -444,7 +478,7 @@ class _Recorder(TorchFunctionMode):
         indices = {path: index for index, path in enumerate(modules)}
         in_order = sorted((call for calls in self.calls.values() for call in calls), key=attrgetter("position"))
         reuse = reuses([call.use for call in in_order])
-        for operator, calls in self.calls.items():
+        for (operator, phase), calls in self.calls.items():
             cost = total([call.cost for call in calls])
             yield OperatorCount(
                 operator=operator,
@@ -455,7 +489,7 @@ class _Recorder(TorchFunctionMode):
                 statistics=tuple(call.statistics for call in calls) if self._device != META else (),
                 without_formula=cost.without_formula,
                 operations=calls[0].operations,
-                phase=present_phase(),
+                phase=phase,
                 weight_bytes=None if operator.is_function else calls[0].weight_bytes,
                 patterns=tuple(call.patterns for call in calls) if any(call.patterns for call in calls) else (),
                 positions=tuple(call.position for call in calls),
@@ -506,7 +540,11 @@ class _Recorder(TorchFunctionMode):
 
     def _with_result(self, call: _Call, result: Any) -> _Call:
         if call.operator not in self._outputs:
-            self._outputs[call.operator] = plain_value(result, {})
+            # torch's function returns the list that the operation, by whose name it is called again, does not.
+            is_list_in_place = call.operator.short_name.startswith("_foreach_") and call.operator.short_name.endswith(
+                "_"
+            )
+            self._outputs[call.operator] = plain_value(None if is_list_in_place else result, {})
         with _disable_current_modes():
             return replace(call, use=replace(call.use, written=self._blocks.written(tensors_within(result))))
 
@@ -519,8 +557,9 @@ class _Recorder(TorchFunctionMode):
             # The operations on the parts are the operators.
             return function(*args, **kwargs)
         if not is_within and (function in GRADIENTS or _is_transformed((args, kwargs, own_tensors(named)))):
-            # Each operation is a call instead. Autograd runs those of a GPU in a thread that takes over the mode.
-            self._is_split = True
+            # Each operation is a call instead. Autograd runs those of a GPU in a thread that takes over the mode, but
+            # not the phase.
+            self._is_split, self._phase = True, present_phase()
             try:
                 with Operations(lambda operation, *given: self._run(function_of(operation), operation, *given)):
                     return function(*args, **kwargs)
@@ -528,6 +567,13 @@ class _Recorder(TorchFunctionMode):
                 self._is_split = False
         if self._is_inside:
             return function(*args, **kwargs)
+        if not self._is_split and _copies_its_input(named, args, kwargs):
+            self._is_split, self._phase = True, present_phase()
+            try:
+                with Operations(lambda operation, *given: self._run(function_of(operation), operation, *given)):
+                    return function(*args, **kwargs)
+            finally:
+                self._is_split = False
         try:
             call = self._call(named, args, kwargs)
         except Exception as error:
@@ -546,8 +592,10 @@ class _Recorder(TorchFunctionMode):
             return result
         finally:
             self._is_inside = False
+            owner = self._nodes.owner()
+            self._nodes.note(self._path)
             if len(self.costs) > begin or not call.operator.is_function:
-                self._count(call, self.costs[begin:], self._path)
+                self._count(call, self.costs[begin:], self._path if owner is None else owner)
 
     def _count(self, call: _Call, ran: Sequence[OperationCost], caller: str) -> None:
         cost, operations = total(ran), operations_of(ran)
@@ -561,7 +609,9 @@ class _Recorder(TorchFunctionMode):
         # Blocks that calls without a count released, such as views, are among them.
         use = replace(use, freed=self._blocks.freed())
         call = replace(call, cost=cost, operations=operations, caller=caller, position=next(self._positions), use=use)
-        self.calls.setdefault(call.operator, []).append(call)
+        is_here = threading.get_ident() == self._thread and not self._is_split
+        phase = present_phase() if is_here else self._phase
+        self.calls.setdefault((call.operator, phase), []).append(call)
 
 
 ASK_FOR_MODES = (nn.TransformerEncoder.forward, nn.TransformerEncoderLayer.forward, nn.MultiheadAttention.forward)
@@ -579,6 +629,19 @@ def _asks_for_modes(module: nn.Module) -> bool:
 
 GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
 """Functions that run a backward pass. They read a graph that no arguments hold, so that none runs again alone."""
+
+
+COPIED_IN_PLACE = ("hardsigmoid", "hardswish", "mish", "silu")
+"""Activations whose backward reads their input: in place they copy it first, if it needs gradients."""
+
+
+def _copies_its_input(named: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call in place copies its input for the backward. Alone, with another input, it would not."""
+    name = type(named).__name__ if isinstance(named, nn.Module) else getattr(named, "__name__", "")
+    if name.lower() not in COPIED_IN_PLACE or not torch.is_grad_enabled() or not args:
+        return False
+    is_in_place = getattr(named, "inplace", False) or kwargs.get("inplace", False) or True in args[1:2]
+    return bool(is_in_place) and isinstance(args[0], torch.Tensor) and args[0].requires_grad
 
 
 def _is_transformed(arguments: Any) -> bool:

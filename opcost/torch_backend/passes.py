@@ -6,19 +6,40 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opcost.errors import CannotMeasureError
 from opcost.operators.tuples import Phase
 
 Context: TypeAlias = Callable[[], AbstractContextManager[Any]]
 """Returns a new context manager for a call."""
 
-MODES: Mapping[Phase, Context] = {Phase.INFERENCE: torch.inference_mode}
-"""The mode of torch that calls of a phase run in. Calls of a phase without one are refused."""
+
+@contextmanager
+def gradients_allowed() -> Iterator[None]:
+    """While active, code may compute gradients where it enables them, inside of an inference pass."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+@contextmanager
+def gradients_recorded() -> Iterator[None]:
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+MODES: Mapping[Phase, Context] = MappingProxyType(
+    {
+        Phase.INFERENCE: torch.inference_mode,
+        Phase.FORWARD: gradients_recorded,
+        Phase.BACKWARD: gradients_allowed,
+        Phase.OPTIMIZER: gradients_allowed,
+    }
+)
+"""The mode of torch that calls of a phase run in."""
 
 # Not an argument: calls run at a dozen places, some inside of others' contexts. Other threads begin with the default.
 _PRESENT: ContextVar[Phase] = ContextVar("phase", default=Phase.INFERENCE)
@@ -26,9 +47,7 @@ _PRESENT: ContextVar[Phase] = ContextVar("phase", default=Phase.INFERENCE)
 
 @contextmanager
 def in_phase(phase: Phase) -> Iterator[None]:
-    """While active, calls of this thread run in a phase. Raises CannotMeasureError: none can run in it."""
-    if phase not in MODES:
-        raise CannotMeasureError(f"no call runs in the phase {phase}")
+    """While active, calls of this thread run in a phase."""
     before = _PRESENT.set(phase)
     try:
         yield
@@ -62,10 +81,3 @@ class DispatchMode(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
-
-
-@contextmanager
-def gradients_allowed() -> Iterator[None]:
-    """While active, code may compute gradients where it enables them, inside of an inference pass."""
-    with torch.inference_mode(False), torch.no_grad():
-        yield

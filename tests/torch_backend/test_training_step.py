@@ -1,0 +1,165 @@
+"""A training step is counted call by call: each has a phase and an owner, and each tuple runs again alone."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.tuples import OperatorTuple, Phase
+from opcost.torch_backend.alone import difference
+from opcost.torch_backend.capture import capture, run_first
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of
+from opcost.torch_backend.passes import in_phase
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.training_step import as_step
+
+BATCH, CLASSES = 2, 5
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        return x + nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def convolutions() -> nn.Module:
+    """Groups, statistics, activations in place whose backward reads their input, and a residual branch."""
+    inner = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.BatchNorm2d(8), nn.Hardswish(True))
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu_(x + self.inner(x))
+
+    first = nn.Conv2d(3, 8, 3), nn.SiLU(inplace=True), Residual(), nn.Dropout(0.5)
+    return nn.Sequential(*first, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES))
+
+
+def transformer() -> nn.Module:
+    return nn.Sequential(nn.Embedding(20, 8), Attention(), nn.LayerNorm(8), nn.Flatten(), nn.Linear(32, CLASSES))
+
+
+def recurrent() -> nn.Module:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.GRUCell(3, 8), nn.Linear(8, CLASSES)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            state = torch.zeros(BATCH, 8)
+            for part in x.unbind(1):
+                state = self.cell(part, state)
+            return self.head(state)
+
+    return Last()
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
+    "convolutions": (convolutions, torch.randn(BATCH, 3, 8, 8)),
+    "transformer": (transformer, torch.randint(0, 20, (BATCH, 4))),
+    "recurrent": (recurrent, torch.randn(BATCH, 4, 3)),
+}
+OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda own: torch.optim.SGD(own, 1e-3, momentum=0.9, foreach=True),
+    "adamw": lambda own: torch.optim.AdamW(own, 1e-3, foreach=True),
+    "single": lambda own: torch.optim.SGD(own, 1e-3, foreach=False),
+}
+
+
+def loss(outputs: Any) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs, torch.arange(BATCH))
+
+
+def step_of(model: nn.Module, inputs: torch.Tensor, optimizer: str = "sgd") -> ReadyModel:
+    return run_first(as_step(ReadyModel(model.train(), (inputs,)), loss, OPTIMIZERS[optimizer]))
+
+
+def counts_of(ready: ReadyModel) -> OperatorCounts:
+    return capture(ready, OperatorTuple("step", mode="train"))
+
+
+def convolution_step() -> ReadyModel:
+    make, inputs = MODELS["convolutions"]
+    return step_of(make(), inputs)
+
+
+def of_phase(counts: OperatorCounts, phase: Phase) -> list[OperatorCount]:
+    return [count for count in counts.counts if count.phase is phase]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", MODELS)
+def test_the_operations_of_a_step_are_those_of_its_tuples_alone(name: str, optimizer: str) -> None:
+    make, inputs = MODELS[name]
+    ready = step_of(make(), inputs, optimizer)
+    costs: list[OperationCost] = []
+    with CostCounter(costs.append):
+        ready.run()
+    counts = counts_of(ready)
+    counted = Counter[str]()
+    for count in counts.counts:
+        counted.update({operation: number * count.occurrences for operation, number in count.operations})
+        with in_phase(count.phase):
+            assert difference(count, "cpu") is None, count.operator
+    assert counted == Counter(dict(operations_of(costs)))
+    assert counts.outside == ()
+    assert counts.missing_ratio is None
+    assert counts.flop_missing_reason is None
+
+
+def test_each_call_has_its_phase_and_the_module_whose_forward_it_belongs_to() -> None:
+    counts = counts_of(convolution_step())
+    names = {phase: {count.operator.short_name for count in of_phase(counts, phase)} for phase in Phase}
+    assert {"Conv2d", "BatchNorm2d", "Linear", "cross_entropy", "Dropout"} <= names[Phase.FORWARD]
+    assert {"convolution_backward", "native_batch_norm_backward", "hardswish_backward"} <= names[Phase.BACKWARD]
+    assert names[Phase.OPTIMIZER] == {"_foreach_mul_", "_foreach_add_"}
+    assert not names[Phase.INFERENCE]
+    paths = [module.path for module in counts.modules]
+    owners: dict[str, set[str]] = defaultdict(set)
+    for count in of_phase(counts, Phase.BACKWARD):
+        owners[count.operator.short_name].update(paths[index] for index in count.callers)
+    assert owners["hardswish_backward"] == {"model.2.inner.2"}
+    assert owners["native_batch_norm_backward"] == {"model.2.inner.1"}
+    assert owners["convolution_backward"] == {"model.0", "model.2.inner.0"}
+    assert owners["threshold_backward"] == {"model.2"}
+    # Of the loss.
+    assert owners["nll_loss_backward"] == {""}
+    # The gradients of both branches are added where the last of them is made.
+    assert owners["add"] == {"model.2.inner.0"}
+
+
+def test_in_place_a_copy_for_the_backward_is_a_call_of_its_own() -> None:
+    counts = counts_of(convolution_step())
+    forward = {count.operator.short_name: count.occurrences for count in of_phase(counts, Phase.FORWARD)}
+    assert (forward["clone"], forward["silu_"], forward["hardswish_"]) == (2, 1, 1)
+    assert "SiLU" not in forward
+
+
+def test_a_backward_has_twice_the_products_of_its_forward_but_for_the_gradient_of_the_images() -> None:
+    counts = counts_of(convolution_step())
+    flop = {phase: sum(one.occurrences * (one.flop or 0) for one in of_phase(counts, phase)) for phase in Phase}
+    images = 2 * BATCH * 6 * 6 * 8 * 3 * 9
+    assert flop[Phase.BACKWARD] == 2 * flop[Phase.FORWARD] - images
+    assert flop[Phase.OPTIMIZER] == 0
+
+
+def test_frozen_weights_have_no_gradient_and_no_update() -> None:
+    make, inputs = MODELS["convolutions"]
+    model = make()
+    model[0].requires_grad_(False)
+    counts = counts_of(step_of(model, inputs))
+    (update,) = (one for one in of_phase(counts, Phase.OPTIMIZER) if one.operator.short_name == "_foreach_mul_")
+    assert len(update.operator.floating_inputs) == len(list(model.parameters())) - 2
+    owners = {counts.modules[one].path for count in of_phase(counts, Phase.BACKWARD) for one in count.callers}
+    assert "model.0" not in owners
