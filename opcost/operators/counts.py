@@ -381,7 +381,9 @@ def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
     kept: list[OperatorCount] = []
     dropped: list[OperatorCount] = []
     for count in counts.counts:
-        is_kept = count.operator.short_name in names or (EVERYTHING in names and count.computes)
+        # A whitelist has names of modules and functions. A backward and an optimiser run torch's operations.
+        is_all = EVERYTHING in names or count.phase in (Phase.BACKWARD, Phase.OPTIMIZER)
+        is_kept = count.operator.short_name in names or (is_all and count.computes)
         (kept if is_kept else dropped).append(count)
     return Selection(replace(counts, counts=tuple(kept)), replace(counts, counts=tuple(dropped)))
 

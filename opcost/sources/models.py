@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from opcost.errors import CannotBuildError, CannotMeasureError
 from opcost.operators.model_names import UserCode
+from opcost.operators.training import training_of
 from opcost.operators.tuples import META, OperatorTuple, is_under_autocast
 from opcost.sources.port import ListedModel, ModelSource
 from opcost.sources.python_file import CORRECT_MODEL, own_frames
@@ -15,6 +16,7 @@ from opcost.torch_backend.capture import run_first
 from opcost.torch_backend.passes import Context
 from opcost.torch_backend.ready_model import REFUSALS, ReadyModel, check_form
 from opcost.torch_backend.switches import kept_switches, reported_switches
+from opcost.torch_backend.training_step import training_step
 from opcost.torch_backend.workload import one_line
 
 
@@ -33,7 +35,7 @@ class ResolvedModel:
         return META if on_meta and not has_values else device
 
     def with_inputs(self, device: str, context: Context = nullcontext) -> ReadyModel:
-        """Return the model in eval mode with its inputs, on a device.
+        """Return the model in eval mode with its inputs, or its training step, on a device.
 
         A model that may raise anything has run once or twice in a ``context``, such as autocast. Switches of torch that
         it set are put back, with a warning. Raises CannotBuildError: its function or the model raises an error, its
@@ -44,6 +46,9 @@ class ResolvedModel:
             with reported_switches(self.listed.name):
                 ready = self.source.ready(self.operator, device)
             check_form(ready, self.operator, str(self.code or self.listed.name))
+            training = training_of(self.operator)
+            if training is not None:
+                ready = training_step(ready, training, device)
             if self.listed.is_foreign:
                 for _ in range(2):
                     with kept_switches() as changes:

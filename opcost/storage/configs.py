@@ -24,6 +24,7 @@ from opcost.measuring.setting import ChosenConditions
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs, Unit, Units
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
+from opcost.operators.training import Training
 from opcost.operators.tuples import (
     ARGUMENTS,
     DEFAULT_SEED,
@@ -88,6 +89,7 @@ class ModelConfig:
     arguments: tuple[tuple[str, PlainValue], ...] = ()
     inputs: DescribedInputs | None = None
     code: UserCode | None = None
+    training: Training | None = None
     grid: AnyGrid | None = None
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
@@ -204,6 +206,7 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             arguments=sorted_arguments(found.arguments),
             inputs=described_inputs(found.inputs),
             code=code,
+            training=found.training,
             own_folder=own_folder / name if lists else own_folder,
             lines=_lines(document),
             lists=lists,
@@ -583,4 +586,5 @@ def model_tuple(config: ModelConfig) -> OperatorTuple:
     if config.inputs is not None:
         model = config.inputs.given_to(model)
     stored = stored_as(model, DTYPES.get(config.precision, FLOAT32), config.memory_format == CHANNELS_LAST)
-    return run_under(stored, AUTOCAST_DTYPES.get(config.precision))
+    under = run_under(stored, AUTOCAST_DTYPES.get(config.precision))
+    return under if config.training is None else config.training.of(under)

@@ -15,11 +15,12 @@ from typing_extensions import Self, TypeAliasType
 
 from opcost.errors import UserError, shortened
 from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
-from opcost.measuring.precisions import TORCH_DEFAULT, Precision
+from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs, Unit
 from opcost.operators.model_names import ModelName
 from opcost.operators.texts import parse_tuple
+from opcost.operators.training import FUSED, LOSSES, OPTIONS, TRAINING, Training
 from opcost.operators.tuples import (
     DEFAULT_SEED,
     SIZE_IN_NAME,
@@ -426,7 +427,10 @@ _InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]
 class Summary(Schema):
     """A ``summary.yml``."""
 
-    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED_KEYS
+    unsupported: ClassVar[Mapping[str, str]] = {
+        **UNSUPPORTED_KEYS,
+        **dict.fromkeys("training train backward".split(), "write mode: training"),
+    }
 
     model_name: _Name = Field(
         description="model_name: resnet18 (of torchvision; others: timm:NAME, transformers:CLASS, net.py:FUNCTION)"
@@ -456,6 +460,16 @@ class Summary(Schema):
     )
     arguments: dict[str, Any] | None = Field(default=None, description=ARGUMENTS_EXAMPLE)
     inputs: Inputs = Field(default=None, description=INPUTS_EXAMPLE)
+    mode: Literal["inference", "training"] = Field(default="inference", description="mode: inference (or training)")
+    loss: Literal["cross_entropy", "mse", "own"] = Field(
+        default="cross_entropy", description=f"loss: cross_entropy ({' or '.join(LOSSES)})"
+    )
+    optimizer: dict[str, Any] | str = Field(
+        default="sgd", description="optimizer: sgd (or {name: adamw, lr: 0.0001, fused: true})"
+    )
+    frozen: list[Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]] = Field(
+        default=[], description='frozen: ["layer1.*"] (patterns of names of parameters)'
+    )
     composites: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=LONGEST_NAME)]] = Field(
         default=[], description="composites: [ShiftedWindowAttention] (class names without their modules)"
     )
@@ -494,6 +508,7 @@ class Summary(Schema):
                 yield (key,), "given beside inputs; keep one of both"
         elif INPUT_SIZE not in given and (BATCH in given or not named.has_inputs):
             yield (INPUT_SIZE,), f"missing; write {INPUT_SIZE_EXAMPLE}"
+        yield from self._mistakes_of_training(given)
         lists = self.lists
         number = math.prod(map(len, lists.values()))
         if number > MAXIMUM_CASES:
@@ -506,6 +521,38 @@ class Summary(Schema):
             )
         if isinstance(self.done, list) and not lists and self.model_fields_set.issuperset(given):
             yield ("done",), "a list of cases, which a config without lists does not have; write done: false"
+
+    @property
+    def training(self) -> Training | None:
+        if self.mode != TRAINING:
+            return None
+        options = {"name": self.optimizer} if isinstance(self.optimizer, str) else dict(self.optimizer)
+        name = str(options.pop("name", ""))
+        return Training(self.loss, name, tuple(sorted(options.items())), tuple(self.frozen))
+
+    def _mistakes_of_training(self, given: set[str]) -> Iterator[tuple[Place, str]]:
+        training, keys = self.training, sorted(given.intersection(("loss", "optimizer", "frozen")))
+        if training is None:
+            if keys:
+                yield (keys[0],), "it is of a training step; write mode: training, too"
+            return
+        precisions = self.precision if isinstance(self.precision, list) else [self.precision]
+        for precision in AUTOCAST_DTYPES.keys() & set(precisions):
+            yield (PRECISION,), f"{precision} is for inference; choose bf16, or another for a training step"
+        options = OPTIONS.get(training.optimizer)
+        if options is None:
+            names = " or ".join(OPTIONS)
+            yield ("optimizer",), f"its name is {training.optimizer!r}, not {names}; write optimizer: {{name: adamw}}"
+            return
+        for name, value in training.options:
+            kind: type = bool if name == FUSED else type(options.get(name))
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+            if name != FUSED and name not in options:
+                known = ", ".join((*options, FUSED))
+                yield ("optimizer",), f"{training.optimizer} has no option {shortened(name)}; it has {known}"
+            elif not (isinstance(value, bool) if kind is bool else is_number):
+                wanted = "true or false" if kind is bool else "a number from 0 up"
+                yield ("optimizer",), f"{name} is {shortened(str(value))}; write {wanted}"
 
 
 class Whitelist(Schema):

@@ -34,7 +34,7 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, total
 from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.operators import UNKNOWN, find_operator
-from opcost.torch_backend.passes import Context, running_calls
+from opcost.torch_backend.passes import Context, in_phase, running_calls
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.repeated_calls import WEIGHTS_OF_FUNCTIONS
 from opcost.torch_backend.switches import autocast
@@ -82,7 +82,8 @@ def difference(count: OperatorCount, device: str, context: Context = nullcontext
     depends_on_values = count.operator.short_name in DEPENDING_ON_VALUES
     flag = Flag.VALUE_DEPENDENT if depends_on_values else Flag.NOT_AS_COUNTED
     try:
-        outputs, costs = replay(count.operator, device, context)
+        with in_phase(count.phase):
+            outputs, costs = replay(count.operator, device, context)
     except (CannotMeasureError, *REFUSED) as error:
         return Difference(str(error) if isinstance(error, CannotMeasureError) else one_line(error), flag)
     # Where it copied its input in the model, and alone returns it as it is, the copy changed nothing but the device, as

@@ -80,7 +80,8 @@ class ReadyModel:
 
     ``fingerprint`` is the hash of the user's code that built it (``UserCode``), None for models of libraries. A model
     that ``computes_gradients`` in its ``forward``, such as forces from an energy, runs outside of inference mode.
-    ``first`` is its first run, None if it has not run. ``carried`` is put back before each run.
+    One that ``is_training`` changes its weights as it should: nothing is put back. ``first`` is its first run, None if
+    it has not run. ``carried`` is put back before each run.
     """
 
     model: nn.Module
@@ -88,6 +89,7 @@ class ReadyModel:
     keyword_inputs: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str | None = None
     computes_gradients: bool = False
+    is_training: bool = False
     first: FirstRun | None = None
     carried: CarriedState = NOTHING_CARRIED
 
@@ -156,7 +158,7 @@ def carrying(ready: ReadyModel, run: Callable[[ReadyModel], Result]) -> tuple[Re
     the process. If it fails all the same, all that the first run changed is put back. Large tensors are put back only
     if they change although all else is as before: a cache takes the same values again at the same position.
     """
-    if ready.first is None:
+    if ready.first is None or ready.is_training:
         return ready, run(ready)
     before, state = ready.first.before, ready.first.after
     of_first = {one: keys for one, keys in ready.first.changed.items() if one in state}

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from opcost.errors import CannotBuildError, KeyRemedy
+from opcost.operators.training import FUSED, LOSSES, OPTIONS, Training
 from opcost.operators.tuples import Phase
+from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.passes import gradients_recorded, in_phase
 from opcost.torch_backend.ready_model import ReadyModel
+
+Loss: TypeAlias = Callable[[Any], Tensor]
+
+OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = MappingProxyType(
+    {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+)
 
 
 class TrainingStep(nn.Module):
@@ -20,13 +33,13 @@ class TrainingStep(nn.Module):
     parameters.
     """
 
-    def __init__(self, model: nn.Module, loss: Callable[[Any], torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
         self.optimizer = optimizer
 
-    def forward(self, *inputs: Any, **keyword_inputs: Any) -> torch.Tensor:
+    def forward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
         with gradients_recorded():
             self.optimizer.zero_grad(set_to_none=True)
             with in_phase(Phase.FORWARD):
@@ -39,9 +52,60 @@ class TrainingStep(nn.Module):
 
 
 def as_step(
-    ready: ReadyModel, loss: Callable[[Any], torch.Tensor], optimizer: Callable[[list[nn.Parameter]], Any]
+    ready: ReadyModel, loss: Loss, optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 ) -> ReadyModel:
     """Return the step of a model that is ready, with an optimiser of its parameters that need gradients."""
     parameters = [one for one in ready.model.parameters() if one.requires_grad]
+    if not parameters:
+        raise CannotBuildError(
+            "no parameter of the model needs gradients; there is nothing to train", KeyRemedy("mode")
+        )
     step = TrainingStep(ready.model, loss, optimizer(parameters))
-    return ReadyModel(step, ready.inputs, ready.keyword_inputs, ready.fingerprint, computes_gradients=True)
+    return replace(ready, model=step, computes_gradients=True, is_training=True)
+
+
+def training_step(ready: ReadyModel, training: Training, device: str) -> ReadyModel:
+    """Return the training step of a model that is ready, in train mode. Raises CannotBuildError: nothing to train."""
+    for pattern in training.frozen:
+        named = [own for name, own in ready.model.named_parameters() if fnmatchcase(name, pattern)]
+        if not named:
+            raise CannotBuildError(f"no parameter of the model is named {pattern}", KeyRemedy("frozen"))
+        for own in named:
+            own.requires_grad_(False)
+    ready.model.train()
+    options = dict(OPTIONS[training.optimizer]) | dict(training.options)
+    options["foreach"] = not options.setdefault(FUSED, False)
+    if training.optimizer != "sgd" and torch.device(device).type == "cuda":
+        # A CUDA graph cannot capture the others.
+        options["capturable"] = True
+    return as_step(ready, DrawnLoss(training.loss), partial(OPTIMIZERS[training.optimizer], **options))
+
+
+class DrawnLoss(nn.Module):
+    """A loss against targets that are drawn once, from the form of what the model returns."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.targets: Tensor | None = None
+
+    def forward(self, outputs: Any) -> Tensor:
+        if self.name == "own":
+            loss = outputs if isinstance(outputs, Tensor) else getattr(outputs, "loss", None)
+            loss = outputs.get("loss") if loss is None and isinstance(outputs, Mapping) else loss
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                raise CannotBuildError("the model returns no loss of its own", KeyRemedy("loss", LOSSES[:2]))
+            return loss
+        found = next((one for one in tensors_of(outputs) if one.is_floating_point() and one.requires_grad), None)
+        if found is None:
+            raise CannotBuildError("the model returns no tensor that needs gradients", KeyRemedy("loss"))
+        if self.name == "mse":
+            if self.targets is None:
+                self.targets = torch.randn_like(found.detach())
+            return nn.functional.mse_loss(found, self.targets)
+        # Classes are the last dimension of texts, the second of images.
+        logits = found.flatten(0, -2) if found.dim() == 3 else found
+        if self.targets is None:
+            size = (logits.shape[0], *logits.shape[2:])
+            self.targets = torch.randint(logits.shape[1], size, device=logits.device)
+        return nn.functional.cross_entropy(logits, self.targets)

@@ -1,0 +1,54 @@
+"""The parts of a training step besides its model: the loss, the optimiser with its options, and frozen weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from opcost.operators.tuples import OperatorTuple, PlainValue, Structure
+
+TRAINING = "training"
+"""The parameter of a whole model that is a training step."""
+
+LOSSES = ("cross_entropy", "mse", "own")
+"""``own`` is the one that the model returns: a number, or what it calls ``loss``."""
+
+OPTIONS: Mapping[str, Mapping[str, PlainValue]] = MappingProxyType(
+    {
+        "sgd": MappingProxyType({"lr": 0.001, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False}),
+        "adam": MappingProxyType({"lr": 0.0001, "weight_decay": 0.0}),
+        "adamw": MappingProxyType({"lr": 0.0001, "weight_decay": 0.01}),
+    }
+)
+"""The optimisers by name, with their options and defaults; each has ``fused``, too. Without it they are ``foreach``."""
+
+FUSED = "fused"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training step. ``options`` are those of the optimiser, ``frozen`` patterns of names of parameters."""
+
+    loss: str = LOSSES[0]
+    optimizer: str = "sgd"
+    options: tuple[tuple[str, PlainValue], ...] = ()
+    frozen: tuple[str, ...] = ()
+
+    def of(self, model: OperatorTuple) -> OperatorTuple:
+        """Return the tuple of a model's step."""
+        parts = {"loss": self.loss, "optimizer": self.optimizer, **dict(self.options)}
+        frozen = {"frozen": self.frozen} if self.frozen else {}
+        value = Structure("dict", tuple(sorted((parts | frozen).items())))
+        return replace(model, parameters=(*model.parameters, (TRAINING, value)))
+
+
+def training_of(model: OperatorTuple) -> Training | None:
+    """Return the training step that a model's tuple describes, None if it is none."""
+    value = dict(model.parameters).get(TRAINING)
+    if not isinstance(value, Structure):
+        return None
+    parts = dict(value.parts)
+    loss, optimizer, frozen = str(parts.pop("loss")), str(parts.pop("optimizer")), parts.pop("frozen", ())
+    patterns = tuple(map(str, frozen)) if isinstance(frozen, tuple) else ()
+    return Training(loss, optimizer, tuple(parts.items()), patterns)

@@ -1,0 +1,84 @@
+"""A training step from a config: counted, filtered, measured and compared as any other model, on the CPU."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_own_models import Home
+
+NET = """
+from torch import nn, randn
+def build(channels=4):
+    return nn.Sequential(nn.Linear(16, channels), nn.SiLU(inplace=True), nn.Linear(channels, 3)), randn(8, 16)
+def loss():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(16, 4)
+        def forward(self, x):
+            return {"loss": self.layer(x).square().mean()}
+    return Own(), randn(8, 16)
+def nothing():
+    return nn.ReLU(), randn(8, 16)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.chdir(tmp_path)
+    found = Home(tmp_path)
+    found.net.write_text(NET)
+    return found
+
+
+def write(home: Home, function: str, more: str = "") -> None:
+    home.config("step").write_text(f"model_name: {home.net}:{function}\nmode: training\n{more}")
+    (home.home / "measurements" / "operator_whitelist.yml").write_text("operators: [Linear, silu_, cross_entropy]\n")
+
+
+def test_a_step_is_counted_measured_and_compared(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    write(home, "build")
+    assert home.run("count", "step", "--allow-code", "--device", "cpu") == 0
+    assert home.run("filter", "step") == 0
+    run = "step", "--allow-code", "--device", "cpu", "--seconds", "0.01"
+    assert home.run("measure", *run) == 0
+    assert home.run("measure-models", *run) == 0
+    capsys.readouterr()
+    assert home.run("compare", "step", "--json") == 0
+    (model,) = json.loads(capsys.readouterr().out)
+    (compared,) = model["comparisons"]
+    assert compared["time_s"] > 0
+    assert compared["full_time_s"] > 0
+    # Of the forward, a clone is not in the whitelist. All of the backward and the optimiser is kept.
+    assert compared["missing_operators"] == 0
+    rows = (home.home / "database" / "operator_measurements.csv").read_text()
+    assert {phase for phase in ("forward", "backward", "optimizer") if f",{phase}," in rows} == {
+        "forward",
+        "backward",
+        "optimizer",
+    }
+
+
+def test_a_model_may_return_its_own_loss(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    write(home, "loss", "loss: own\noptimizer: {name: adamw, lr: 0.01}\n")
+    assert home.run("count", "step", "--allow-code", "--device", "cpu", "--json") == 0
+    (counted,) = json.loads(capsys.readouterr().out)
+    assert (counted["operator_calls"], counted["outside"]) == (19, [])
+
+
+@pytest.mark.parametrize(
+    ("function", "more", "reason"),
+    [
+        ("nothing", "", "no parameter of the model needs gradients"),
+        ("build", "frozen: ['*']\n", "no parameter of the model needs gradients"),
+        ("build", "frozen: [head.*]\n", ":3: frozen: no parameter of the model is named head.*"),
+        ("build", "loss: own\n", ":3: loss: the model returns no loss of its own"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line(
+    home: Home, capsys: pytest.CaptureFixture[str], function: str, more: str, reason: str
+) -> None:
+    write(home, function, more)
+    assert home.run("count", "step", "--allow-code", "--device", "cpu") == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "failed" in line)
+    assert reason in line
