@@ -619,4 +619,5 @@ def comparison_row(found: ModelResult, compared_at: str) -> ComparisonRow:
         remarks=" | ".join(map(str, found.remarks)),
         compared_at=compared_at,
         conditions=found.conditions,
+        phase=full.phase,
     )

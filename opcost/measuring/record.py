@@ -19,7 +19,8 @@ from opcost.measuring.flags import (
     Flags,
 )
 from opcost.measuring.protocol import DUTY_CYCLES
-from opcost.operators.counts import COUNTED, INPUT_DATA, MODEL, Case, CaseColumns
+from opcost.operators.counts import COUNTED, INPUT_DATA, MODEL, PHASE, Case, CaseColumns
+from opcost.operators.tuples import Phase
 
 REFERENCE_TEMPERATURE_C = 50.0
 """Temperature to which energies are normalised: in the middle of the range that operators reach on an H200 (45 to
@@ -436,6 +437,7 @@ class ComparisonRow(Columns):
     remarks: Annotated[str, Column("remarks in words, separated by |")]
     compared_at: Annotated[str, Column("time of the comparison", MOMENT)]
     conditions: Annotated[Conditions, Column("conditions of the summed operators")]
+    phase: Annotated[Phase, PHASE] = Phase.INFERENCE
 
     def costs(self, quantity: str) -> Costs:
         """Return the costs in ``time`` or ``energy``."""

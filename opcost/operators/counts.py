@@ -63,7 +63,7 @@ ValuesOfCall: TypeAlias = tuple[tuple[InputStatistics, ...], float, tuple[str, .
 """The statistics of a call's inputs, the share of zeros in its weights, and the names of its patterns."""
 
 PHASE = Column(
-    "the part of a run: an inference pass, or the forward, backward or optimizer phase of a training step",
+    "the part of a run: an inference pass, a whole training step, or its forward, backward or optimizer phase",
     one_of(*Phase),
     absent=Phase.INFERENCE,
 )
@@ -386,6 +386,21 @@ def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
         is_kept = count.operator.short_name in names or (is_all and count.computes)
         (kept if is_kept else dropped).append(count)
     return Selection(replace(counts, counts=tuple(kept)), replace(counts, counts=tuple(dropped)))
+
+
+def of_phase(selection: Selection, phase: Phase) -> Selection:
+    """Return a selection reduced to the operators of one phase, as if these were all; of a whole run as it is."""
+    if phase in (Phase.INFERENCE, Phase.STEP):
+        return selection
+    kept, dropped = (
+        tuple(count for count in part.counts if count.phase is phase) for part in (selection.kept, selection.dropped)
+    )
+    every = replace(selection.kept, counts=(*kept, *dropped), outside=())
+    if every.flop is not None:
+        every = replace(every, without_formula=())
+    flop = sum(count.occurrences * (count.flop or 0) for count in every.counts)
+    every = replace(every, total_flop=flop, total_memory_bytes=every.memory_bytes)
+    return Selection(replace(every, counts=kept), replace(every, counts=dropped))
 
 
 def _ratio(part: float | None, whole: float) -> float | None:

@@ -27,6 +27,7 @@ from opcost.operators.counts import (
 from opcost.operators.input_roles import shown_inputs
 from opcost.operators.reuse import Reuse, is_reuse, parse_reuse
 from opcost.operators.texts import parse_operator
+from opcost.operators.training import whole_case
 from opcost.operators.tuples import META, Count, OperatorTuple
 from opcost.operators.values import InputData, InputStatistics, parse_input_data
 
@@ -94,7 +95,7 @@ def rows_of(name: str, counts: OperatorCounts, counted_at: str) -> list[ModelOpe
     whole = ModelOperatorRow(
         model_key=counts.model.key,
         model=name,
-        **_of_case(Case(counts.model)),
+        **_of_case(whole_case(counts.model)),
         **shared_fields(counts, CountedRun),
         calls=1,
         flop=counts.total_flop,

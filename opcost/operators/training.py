@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from opcost.operators.tuples import OperatorTuple, PlainValue, Structure
+from opcost.operators.counts import Case
+from opcost.operators.tuples import OperatorTuple, Phase, PlainValue, Structure
+
+PARTS = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+"""The phases of a training step, in order; the loss is of the forward."""
 
 TRAINING = "training"
 """The parameter of a whole model that is a training step."""
@@ -52,3 +56,8 @@ def training_of(model: OperatorTuple) -> Training | None:
     loss, optimizer, frozen = str(parts.pop("loss")), str(parts.pop("optimizer")), parts.pop("frozen", ())
     patterns = tuple(map(str, frozen)) if isinstance(frozen, tuple) else ()
     return Training(loss, optimizer, tuple(parts.items()), patterns)
+
+
+def whole_case(model: OperatorTuple) -> Case:
+    """Return the case of a whole model: an inference pass, or a training step."""
+    return Case(model, phase=Phase.INFERENCE if training_of(model) is None else Phase.STEP)

@@ -102,9 +102,10 @@ BITS = re.compile(r"\d+")
 
 
 class Phase(str, Enum):
-    """The part of a run that a call belongs to: an inference pass, or one of a training step."""
+    """The part of a run that a call belongs to: an inference pass, a training step, or one of its parts."""
 
     INFERENCE = "inference"
+    STEP = "step"
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"

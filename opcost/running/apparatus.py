@@ -42,6 +42,7 @@ from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_mete
 from opcost.meters.rapl import POWERCAP_FOLDER
 from opcost.operators.counts import Case
 from opcost.operators.reuse import parse_state
+from opcost.operators.training import PARTS
 from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.power.ports import AUTO, Clock, DeviceFacts, GpuError
 from opcost.running.device_lock import device_lock
@@ -51,10 +52,11 @@ from opcost.sources.python_file import register_operations
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import load_libraries, quick_difference
 from opcost.torch_backend.capture import repeatable
-from opcost.torch_backend.passes import in_phase
+from opcost.torch_backend.passes import in_phase, running_calls
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
+from opcost.torch_backend.training_step import calls_of
 from opcost.torch_backend.workload import (
     BackgroundLoad,
     EagerWorkload,
@@ -112,6 +114,9 @@ class Workloads:
         if case.operator.is_model:
             ready = self.ready.get(case.operator)
             ready = repeatable(ready or resolve(case.operator, setting.code).with_inputs(self.device, context), context)
+            if ready.is_training:
+                with running_calls():
+                    return EagerWorkload(calls_of(ready, case.phase), self.device)
 
             def run() -> object:
                 with context():
@@ -207,7 +212,7 @@ class Apparatus:
         """Measure an operator, or a model in several builds; further builds number the name of the raw power log."""
         names = numbered(log_name)
 
-        def once(protocol: MeasurementProtocol) -> Measurement:
+        def once(protocol: MeasurementProtocol, case: Case = case) -> Measurement:
             for observer in self.observers:
                 observer.before_build()
             with self.workload(case, setting, protocol.duty_cycle) as workload:
@@ -225,8 +230,9 @@ class Apparatus:
             return measurement
 
         if case.operator.is_model:
-            build = partial(once, replace(protocol, at_full_clocks=False))
-            return ((case, median_of_builds(build, protocol.builds)),)
+            at_any_clocks = replace(protocol, at_full_clocks=False)
+            cases = case, *(replace(case, phase=part) for part in PARTS if case.phase is Phase.STEP)
+            return tuple((one, median_of_builds(partial(once, at_any_clocks, one), protocol.builds)) for one in cases)
         # Between evictions no load is heavy.
         is_hot = protocol.relative_error is not None and not case.state
         at_full_clocks = replace(protocol, at_full_clocks=is_hot)

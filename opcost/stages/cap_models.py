@@ -12,7 +12,8 @@ from opcost.measuring.protocol import SINGLE_SHARE, MeasurementProtocol, protoco
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant
 from opcost.metering.cap_rows import CapCost
-from opcost.operators.counts import Case, case_key
+from opcost.operators.counts import case_key
+from opcost.operators.training import whole_case
 from opcost.power.log_rows import new_log_name
 from opcost.prediction.durations import MODEL_BUILDING_S
 from opcost.running.bench import HoldingBench
@@ -53,7 +54,7 @@ def open_model(
             orders = "torch and the driver number the GPUs in different orders"
             raise UserError(f"--device {request.device}: {orders}; set CUDA_DEVICE_ORDER=PCI_BUS_ID")
         try:
-            bench.hold(Case(model_tuple(config)), request.setting_of(config))
+            bench.hold(whole_case(model_tuple(config)), request.setting_of(config))
         except CannotMeasureError as error:
             raise UserError(f"{config.name}: cannot be built: {error}") from error
         yield ModelWork(config.name, bench, protocol)
@@ -61,7 +62,7 @@ def open_model(
 
 def at_full_clocks(database: Database, config: ModelConfig, device: str | None) -> MeasurementRow | None:
     """Return the newest row of a whole model on a device that has a power, which says which caps slow it, or None."""
-    key = Case(model_tuple(config)).key
+    key = whole_case(model_tuple(config)).key
     rows = database.full_model_measurements.rows(lambda row_key: case_key(row_key) == key)
     known = [row for row in rows if is_meant(device, row.conditions) and row.measurement.power_w is not None]
     return max(known, key=lambda row: row.measurement.ended_at, default=None)

@@ -26,7 +26,17 @@ from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, C
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import ComparisonRow, MeasurementRow, is_doubtful
 from opcost.measuring.setting import ALL_CHOICES, DEVICE, ChosenConditions, is_meant, parse_conditions, refuse_unknown
-from opcost.operators.counts import EVERYTHING, OperatorCounts, conditions_key, of_operators, select, tuple_key
+from opcost.operators.counts import (
+    EVERYTHING,
+    OperatorCounts,
+    conditions_key,
+    of_operators,
+    of_phase,
+    select,
+    tuple_key,
+)
+from opcost.operators.training import PARTS
+from opcost.operators.tuples import Phase
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
 from opcost.running.request import Request
 from opcost.running.shipped_counts import Identity, counted_or_shipped, counts_in, identity_of, with_newer_pickles
@@ -58,7 +68,9 @@ class ComparingReport:
     def labels(self) -> list[str]:
         """A label for each comparison: the model's name and the conditions that differ."""
         texts = differing([row.conditions for row in self.comparisons])
-        return [f"{self.name} ({', '.join(own)})" if own else self.name for own in texts]
+        parts = ([str(row.phase)] if row.phase in PARTS else [] for row in self.comparisons)
+        all_parts = [[*own, *part] for own, part in zip(texts, parts, strict=True)]
+        return [f"{self.name} ({', '.join(own)})" if own else self.name for own in all_parts]
 
     @property
     def is_incomplete(self) -> bool:
@@ -87,7 +99,7 @@ def find_comparisons(
     if device is not None and request.is_product:
         refuse_unknown(device, (row.conditions.device_product for row in table.rows()))
     of_models = table.rows(of_operators(one.kept.model for _, one in selections))
-    wholes = grouped(best_of_each_board(of_models), lambda row: tuple_key(row.key))
+    wholes = grouped(best_of_each_board(of_models, tuple(Phase)), lambda row: tuple_key(row.key))
     kernels = database.kernel_times.rows()
     found = []
     for config, selection in selections:
@@ -95,8 +107,9 @@ def find_comparisons(
         of_model = [row for row in wholes.get(key, ()) if row.conditions.precision == config.precision]
         only = None if under is None else under.get(config.name)
         meant = (row for row in of_model if is_meant(device, row.conditions) and only in (None, row.conditions))
-        for own in grouped(meant, lambda row: row.key).values():
-            one = evidence.result(selection, own, runs=runs)
+        by_case = grouped(meant, lambda row: row.key).values()
+        for own in sorted(by_case, key=lambda rows: PARTS.index(rows[0].phase) if rows[0].phase in PARTS else -1):
+            one = evidence.result(of_phase(selection, own[0].phase), own, runs=runs)
             errors = kernel_errors(kernels, key, one.conditions)
             results.append(replace(one, kernels=errors, **named_as(config)))
         found.append(_report(config, results, f" on {device}" if device else ""))

@@ -20,13 +20,13 @@ from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, Protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import (
     CAPTURED,
-    Case,
     OperatorCounts,
     as_counted,
     cases_of,
     select,
     tuple_key,
 )
+from opcost.operators.training import whole_case
 from opcost.prediction.durations import Size
 from opcost.progress import Progress
 from opcost.running.bench import Bench
@@ -377,7 +377,7 @@ def measure_full_models(
         model, size = model_tuple(config), size_of(config, shipped)
         sizes = {} if size is None else {model.key: size}
         board = boards.get(config.name)
-        works.append(Work(config.name, request.setting_of(config), (Case(model),), sizes, board))
+        works.append(Work(config.name, request.setting_of(config), (whole_case(model),), sizes, board))
     begin_s = time.monotonic()
     with open_bench(request.device, request.database, not request.dry_run) as opened:
         executor, database = executor_of(opened), request.database

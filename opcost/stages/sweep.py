@@ -40,6 +40,7 @@ from opcost.measuring.sweep_record import (
 from opcost.operators.counts import Case, OperatorCounts, case_key
 from opcost.operators.model_names import ModelName
 from opcost.operators.sweep_axes import Axis, AxisKind
+from opcost.operators.training import whole_case
 from opcost.power.log_rows import new_log_name
 from opcost.prediction.durations import (
     MODEL_BUILDING_S,
@@ -82,7 +83,7 @@ class SweepPoint:
 
     @property
     def case(self) -> Case:
-        return Case(model_tuple(self.config))
+        return whole_case(model_tuple(self.config))
 
     def key(self, conditions: Conditions) -> str:
         return measurement_key(self.case, conditions)

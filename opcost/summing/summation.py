@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -230,9 +230,11 @@ def _preferred(rows: Sequence[MeasurementRow], board: str | None) -> Measurement
     return next(of_board, rows[-1])
 
 
-def best_of_each_board(rows: Iterable[MeasurementRow], phase: Phase = Phase.INFERENCE) -> list[MeasurementRow]:
-    """Return the best row of a phase for each key and board, see ``best_rows``."""
-    boards = grouped((row for row in rows if row.phase is phase), lambda row: row.circumstances.device_uuid)
+def best_of_each_board(
+    rows: Iterable[MeasurementRow], phases: Collection[Phase] = (Phase.INFERENCE, Phase.STEP)
+) -> list[MeasurementRow]:
+    """Return the best row of some phases, by default those of whole runs, for each key and board, see ``best_rows``."""
+    boards = grouped((row for row in rows if row.phase in phases), lambda row: row.circumstances.device_uuid)
     return [row for of_board in boards.values() for row in best_rows(of_board).values()]
 
 

@@ -34,6 +34,7 @@ def gradients_recorded() -> Iterator[None]:
 MODES: Mapping[Phase, Context] = MappingProxyType(
     {
         Phase.INFERENCE: torch.inference_mode,
+        Phase.STEP: gradients_recorded,
         Phase.FORWARD: gradients_recorded,
         Phase.BACKWARD: gradients_allowed,
         Phase.OPTIMIZER: gradients_allowed,

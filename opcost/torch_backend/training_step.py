@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from opcost.errors import CannotBuildError, KeyRemedy
+from opcost.measuring.workload import Calls
 from opcost.operators.training import FUSED, LOSSES, OPTIONS, Training
 from opcost.operators.tuples import Phase
 from opcost.torch_backend.cost_counter import tensors_of
@@ -40,15 +41,26 @@ class TrainingStep(nn.Module):
         self.optimizer = optimizer
 
     def forward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
+        loss = self.run_backward(*inputs, **keyword_inputs)
+        self.run_optimizer()
+        return loss.detach()
+
+    def run_forward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
         with gradients_recorded():
             self.optimizer.zero_grad(set_to_none=True)
             with in_phase(Phase.FORWARD):
-                loss = self.loss(self.model(*inputs, **keyword_inputs))
-            with in_phase(Phase.BACKWARD):
-                loss.backward()
-            with in_phase(Phase.OPTIMIZER):
-                self.optimizer.step()
-        return loss.detach()
+                return self.loss(self.model(*inputs, **keyword_inputs))
+
+    def run_backward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
+        """Run forward and backward."""
+        loss = self.run_forward(*inputs, **keyword_inputs)
+        with gradients_recorded(), in_phase(Phase.BACKWARD):
+            loss.backward()
+        return loss
+
+    def run_optimizer(self) -> None:
+        with gradients_recorded(), in_phase(Phase.OPTIMIZER):
+            self.optimizer.step()
 
 
 def as_step(
@@ -79,6 +91,24 @@ def training_step(ready: ReadyModel, training: Training, device: str) -> ReadyMo
         # A CUDA graph cannot capture the others.
         options["capturable"] = True
     return as_step(ready, DrawnLoss(training.loss), partial(OPTIMIZERS[training.optimizer], **options))
+
+
+def calls_of(ready: ReadyModel, phase: Phase) -> Calls:
+    """Return the calls of one phase of a training step, or of all. A backward has the forward before it as overhead."""
+    step = ready.model
+    assert isinstance(step, TrainingStep)
+    forward, backward = (
+        partial(run, *ready.inputs, **ready.keyword_inputs) for run in (step.run_forward, step.run_backward)
+    )
+    if phase is Phase.FORWARD:
+        return Calls(forward)
+    if phase is Phase.BACKWARD:
+        return Calls(backward, overhead=forward)
+    if phase is Phase.OPTIMIZER:
+        # Gradients for it.
+        backward()
+        return Calls(step.run_optimizer)
+    return Calls(ready.run)
 
 
 class DrawnLoss(nn.Module):

@@ -46,11 +46,13 @@ def test_a_step_is_counted_measured_and_compared(home: Home, capsys: pytest.Capt
     capsys.readouterr()
     assert home.run("compare", "step", "--json") == 0
     (model,) = json.loads(capsys.readouterr().out)
-    (compared,) = model["comparisons"]
-    assert compared["time_s"] > 0
-    assert compared["full_time_s"] > 0
+    step, *parts = model["comparisons"]
+    assert [one["phase"] for one in (step, *parts)] == ["step", "forward", "backward", "optimizer"]
+    assert step["time_s"] == pytest.approx(sum(one["time_s"] for one in parts))
+    assert all(one["full_time_s"] > 0 for one in parts)
     # Of the forward, a clone is not in the whitelist. All of the backward and the optimiser is kept.
-    assert compared["missing_operators"] == 0
+    assert [one["missing_operators"] for one in (step, *parts)] == [0, 0, 0, 0]
+    assert [one["flop_ratio"] for one in parts] == [1.0, 1.0, None]
     rows = (home.home / "database" / "operator_measurements.csv").read_text()
     assert {phase for phase in ("forward", "backward", "optimizer") if f",{phase}," in rows} == {
         "forward",
