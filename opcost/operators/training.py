@@ -41,10 +41,12 @@ class Training:
 
     def of(self, model: OperatorTuple) -> OperatorTuple:
         """Return the tuple of a model's step."""
-        parts = {"loss": self.loss, "optimizer": self.optimizer, **dict(self.options)}
+        options = {**OPTIONS[self.optimizer], FUSED: False, **dict(self.options)}
+        parts: dict[str, PlainValue] = {"loss": self.loss, "optimizer": self.optimizer, **options}
         frozen = {"frozen": self.frozen} if self.frozen else {}
         value = Structure("dict", tuple(sorted((parts | frozen).items())))
-        return replace(model, parameters=(*model.parameters, (TRAINING, value)))
+        mode = None if model.mode is None else "train"
+        return replace(model, parameters=(*model.parameters, (TRAINING, value)), mode=mode)
 
 
 def training_of(model: OperatorTuple) -> Training | None:

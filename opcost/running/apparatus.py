@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import platform
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.conditions import (
     EAGER,
     GRAPH,
@@ -64,6 +65,7 @@ from opcost.torch_backend.workload import (
     as_graph,
     beside,
     operator_workload,
+    refused_calls,
     with_pauses,
 )
 from opcost.units import short_uuid
@@ -115,7 +117,7 @@ class Workloads:
             ready = self.ready.get(case.operator)
             ready = repeatable(ready or resolve(case.operator, setting.code).with_inputs(self.device, context), context)
             if ready.is_training:
-                with running_calls():
+                with running_calls(), refused_calls(self.device):
                     return EagerWorkload(calls_of(ready, case.phase), self.device)
 
             def run() -> object:
@@ -231,8 +233,16 @@ class Apparatus:
 
         if case.operator.is_model:
             at_any_clocks = replace(protocol, at_full_clocks=False)
-            cases = case, *(replace(case, phase=part) for part in PARTS if case.phase is Phase.STEP)
-            return tuple((one, median_of_builds(partial(once, at_any_clocks, one), protocol.builds)) for one in cases)
+            found = [(case, median_of_builds(partial(once, at_any_clocks), protocol.builds))]
+            for part in PARTS if case.phase is Phase.STEP else ():
+                of_part = replace(case, phase=part)
+                try:
+                    found.append((of_part, median_of_builds(partial(once, at_any_clocks, of_part), protocol.builds)))
+                except CannotMeasureError as error:
+                    # Such as a backward that is shorter than the noise of the forward before it.
+                    text = "%s: its %s cannot be measured: %s"
+                    logging.getLogger(__name__).warning(text, case.operator.short_name, part, error)
+            return tuple(found)
         # Between evictions no load is heavy.
         is_hot = protocol.relative_error is not None and not case.state
         at_full_clocks = replace(protocol, at_full_clocks=is_hot)

@@ -14,7 +14,7 @@ from opcost.columns import grouped
 from opcost.errors import UserError, shortened
 from opcost.operators.counts import OperatorCount, OperatorCounts, completed
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
-from opcost.operators.tuples import META
+from opcost.operators.tuples import META, Phase
 from opcost.running.request import Request, counted
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
@@ -60,10 +60,11 @@ def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:
     """Return the counts of all operators of all models and grids in a table, by the operator's key.
 
     Calls are those in one of the models; FLOPs and bytes of a call are the same in all. Those of grids, mostly counted
-    on shapes, stand back.
+    on shapes, stand back, as do those of training steps behind an inference pass.
     """
     models = sorted((shipped.counts for shipped in found.values()), key=lambda counts: not counts.model.is_grid)
-    counts = (count for one in models for count in one.counts)
+    counts = [count for one in models for count in one.counts]
+    counts.sort(key=lambda count: count.phase is Phase.INFERENCE)
     return {count.operator.key: count for count in counts if count.computes}
 
 

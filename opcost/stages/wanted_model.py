@@ -35,7 +35,7 @@ def placed(code: UserCode) -> str:
 
 
 USUAL_KEYS: Mapping[str, object] = MappingProxyType(
-    {"weights_name": None, "seed": 0, "composites": (), "inputs": None, "grid": None}
+    {"weights_name": None, "seed": 0, "composites": (), "inputs": None, "grid": None, "training": None}
 )
 """Keys that a profile leaves at their default."""
 

@@ -544,6 +544,11 @@ class Summary(Schema):
             names = " or ".join(OPTIONS)
             yield ("optimizer",), f"its name is {training.optimizer!r}, not {names}; write optimizer: {{name: adamw}}"
             return
+        if training.optimizer != "sgd" and "fp16" in precisions:
+            yield (PRECISION,), f"fp16 has no number as small as the eps of {training.optimizer}; choose bf16, or sgd"
+        given_options = {**options, **dict(training.options)}
+        if given_options.get("nesterov") is True and not given_options.get("momentum"):
+            yield ("optimizer",), "nesterov needs a momentum above 0; write momentum: 0.9"
         for name, value in training.options:
             kind: type = bool if name == FUSED else type(options.get(name))
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0

@@ -58,7 +58,7 @@ from opcost.torch_backend.cost_counter import (
 )
 from opcost.torch_backend.inputs import input_statistics, patterns_of
 from opcost.torch_backend.meta_device import like_a_device, results_of_a_device
-from opcost.torch_backend.operators import can_be_rebuilt, function_of, function_tuple, module_tuple
+from opcost.torch_backend.operators import can_be_rebuilt, function_defaults, function_of, function_tuple, module_tuple
 from opcost.torch_backend.passes import Context, present_phase, running_calls
 from opcost.torch_backend.ready_model import (
     FirstRun,
@@ -430,6 +430,8 @@ class _Recorder(TorchFunctionMode):
             if threading.get_ident() != self._thread:
                 return self._run_elsewhere(forward, args, kwargs, path)
             before, self._path = self._path, path
+            # Threads that it starts have no phase.
+            self._phase = self._phase if self._is_split else present_phase()
             try:
                 with seen():
                     if is_operator:
@@ -528,7 +530,7 @@ class _Recorder(TorchFunctionMode):
             operator = module_tuple(named, args, kwargs)
         else:
             operator = function_tuple(named, args, kwargs, self._fingerprint)
-        with _disable_current_modes():
+        with _disable_current_modes(), torch.no_grad():
             blocks = self._blocks
             own = blocks.of(own_tensors(named))
             use = Use(blocks.of(distinct_tensors(args, kwargs)), own, (), (), None)
@@ -553,6 +555,8 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         """Call a function or a module's forward, and count the call unless it is inside another operator's call."""
         is_within = self._is_inside or self._is_split
+        if not is_within and threading.get_ident() == self._thread:
+            self._phase = present_phase()
         if not is_within and any(map(dispatches_itself, map(type, tensors_of((args, kwargs))))):
             # The operations on the parts are the operators.
             return function(*args, **kwargs)
@@ -567,7 +571,7 @@ class _Recorder(TorchFunctionMode):
                 self._is_split = False
         if self._is_inside:
             return function(*args, **kwargs)
-        if not self._is_split and _copies_its_input(named, args, kwargs):
+        if not self._is_split and _may_copy_its_input(named, args, kwargs):
             self._is_split, self._phase = True, present_phase()
             try:
                 with Operations(lambda operation, *given: self._run(function_of(operation), operation, *given)):
@@ -631,17 +635,22 @@ GRADIENTS = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward
 """Functions that run a backward pass. They read a graph that no arguments hold, so that none runs again alone."""
 
 
-COPIED_IN_PLACE = ("hardsigmoid", "hardswish", "mish", "silu")
-"""Activations whose backward reads their input: in place they copy it first, if it needs gradients."""
+NOT_COPIED = ("add", "dropout", "iadd", "isub", "relu", "sigmoid", "sub", "tanh")
+"""Calls in place whose backward does not read their input. Others may copy it first, if it needs gradients."""
 
 
-def _copies_its_input(named: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a call in place copies its input for the backward. Alone, with another input, it would not."""
-    name = type(named).__name__ if isinstance(named, nn.Module) else getattr(named, "__name__", "")
-    if name.lower() not in COPIED_IN_PLACE or not torch.is_grad_enabled() or not args:
+def _may_copy_its_input(named: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call in place may copy its input for the backward. Alone, with another input, it would not."""
+    if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return False
-    is_in_place = getattr(named, "inplace", False) or kwargs.get("inplace", False) or True in args[1:2]
-    return bool(is_in_place) and isinstance(args[0], torch.Tensor) and args[0].requires_grad
+    name = type(named).__name__ if isinstance(named, nn.Module) else getattr(named, "__name__", "")
+    given = {**kwargs, **dict(zip(function_defaults(named), args[1:], strict=False))}
+    is_in_place = getattr(named, "inplace", False) or given.get("inplace", False)
+    is_method = name.endswith("_") and not name.startswith("__")
+    if not (is_in_place is True or is_method or name.startswith("__i")) or name.strip("_").lower() in NOT_COPIED:
+        return False
+    target = args[0] if args else kwargs.get("input")
+    return isinstance(target, torch.Tensor) and target.requires_grad
 
 
 def _is_transformed(arguments: Any) -> bool:

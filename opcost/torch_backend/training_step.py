@@ -72,7 +72,10 @@ def as_step(
         raise CannotBuildError(
             "no parameter of the model needs gradients; there is nothing to train", KeyRemedy("mode")
         )
-    step = TrainingStep(ready.model, loss, optimizer(parameters))
+    try:
+        step = TrainingStep(ready.model, loss, optimizer(parameters))
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise CannotBuildError(f"its optimiser cannot be made: {error}", KeyRemedy("optimizer")) from error
     return replace(ready, model=step, computes_gradients=True, is_training=True)
 
 
@@ -133,6 +136,9 @@ class DrawnLoss(nn.Module):
             if self.targets is None:
                 self.targets = torch.randn_like(found.detach())
             return nn.functional.mse_loss(found, self.targets)
+        if found.dim() < 2:
+            text = f"the model returns a tensor of {found.dim()} dimensions, which has no classes"
+            raise CannotBuildError(text, KeyRemedy("loss", LOSSES[1:]))
         # Classes are the last dimension of texts, the second of images.
         logits = found.flatten(0, -2) if found.dim() == 3 else found
         if self.targets is None:

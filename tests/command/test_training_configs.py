@@ -20,6 +20,8 @@ def loss():
     return Own(), randn(8, 16)
 def nothing():
     return nn.ReLU(), randn(8, 16)
+def flat():
+    return nn.Sequential(nn.Linear(16, 1), nn.Flatten(0)), randn(8, 16)
 """
 
 
@@ -74,6 +76,7 @@ def test_a_model_may_return_its_own_loss(home: Home, capsys: pytest.CaptureFixtu
         ("nothing", "", "no parameter of the model needs gradients"),
         ("build", "frozen: ['*']\n", "no parameter of the model needs gradients"),
         ("build", "frozen: [head.*]\n", ":3: frozen: no parameter of the model is named head.*"),
+        ("flat", "", "the model returns a tensor of 1 dimensions, which has no classes"),
         ("build", "loss: own\n", ":3: loss: the model returns no loss of its own"),
     ],
 )

@@ -167,6 +167,13 @@ SIZE = "[32, 3, 224, 224]"
         ("done", "mode: training\noptimizer: {name: sgd, betas: 1}\ndone", 6, "sgd has no option betas; it has lr, "),
         ("done", "mode: training\noptimizer: {name: sgd, lr: fast}\ndone", 6, "lr is fast; write a number from 0 up"),
         ("done", "mode: training\noptimizer: {name: adam, fused: 1}\ndone", 6, "fused is 1; write true or false"),
+        (
+            "done",
+            "mode: training\noptimizer: {name: sgd, nesterov: true, momentum: 0}\ndone",
+            6,
+            "nesterov needs a mome",
+        ),
+        ("done", "mode: training\nprecision: fp16\noptimizer: adam\ndone", 6, "fp16 has no number as small as the eps"),
         ("done", "mode: training\nprecision: amp-bf16\ndone", 6, "precision: amp-bf16 is for inference; choose bf16"),
         ("false", "false\nseed: -1", 6, "seed: the value is -1"),
         ("false", "false\ncomposites: [a.B]", 6, "composites: item 1 is the text 'a.B'"),

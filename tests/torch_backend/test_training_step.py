@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, Phase
@@ -49,6 +50,18 @@ def transformer() -> nn.Module:
     return nn.Sequential(nn.Embedding(20, 8), Attention(), nn.LayerNorm(8), nn.Flatten(), nn.Linear(32, CLASSES))
 
 
+class Again(nn.Module):
+    """Parts that run again in the backward, activations in place of other kinds, and a product in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.scale = nn.Linear(3, 8), nn.Linear(8, CLASSES), nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        again = checkpoint(lambda one: torch.tanh(self.first(one)), x.sum(1), use_reentrant=False)
+        return self.second(nn.functional.relu6(again * 2, inplace=True).mul_(self.scale))
+
+
 def recurrent() -> nn.Module:
     class Last(nn.Module):
         def __init__(self) -> None:
@@ -68,6 +81,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "convolutions": (convolutions, torch.randn(BATCH, 3, 8, 8)),
     "transformer": (transformer, torch.randint(0, 20, (BATCH, 4))),
     "recurrent": (recurrent, torch.randn(BATCH, 4, 3)),
+    "again": (Again, torch.randn(BATCH, 4, 3)),
 }
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda own: torch.optim.SGD(own, 1e-3, momentum=0.9, foreach=True),
