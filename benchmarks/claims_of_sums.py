@@ -9,6 +9,7 @@ from sum_vs_full import corrected
 
 from opcost.comparing.corrections import METHOD_ERROR_RATIOS
 from opcost.estimates import NORMAL_QUANTILE
+from opcost.measuring.conditions import STATE
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.counts import ALL, CAPTURED
 from opcost.reporting.charts import Compared
@@ -99,25 +100,22 @@ def sums_in_states(root: Path) -> dict[str, str]:
     """Return the errors of the held-back models whose operators were measured in the states of their calls."""
     folder = root / "docs/data/states"
     names = {path.name for path in (folder / "measurements").iterdir()}
-    table, found = pd.read_csv(folder / "database/sum_vs_full.csv"), dict[str, str]()
-    table = table[table["name"].isin(names) & (table["device_product"] == CARD) & table["time_s"].notna()]
-    for cache, key in (("state", "states"), ("warm", "states_warm")):
-        rows = table[table["cache"] == cache].set_index("name")
-        found[f"{key}_models"] = str(len(rows))
-        for cost, column in COSTS.items():
-            total = corrected(rows, column) if cache == "state" else rows[column]
-            off = total / rows[f"full_{column}"] - 1
-            error = rows[f"{cost}_standard_error_ratio"]
-            half_width = NORMAL_QUANTILE * (error**2 + METHOD_ERROR_RATIOS[cost] ** 2) ** 0.5
-            found |= {
-                f"{key}_{cost}_median": percent(off.abs().median()),
-                f"{key}_{cost}_90": percent(off.abs().quantile(0.9)),
-                f"{key}_{cost}_worst": percent(off.abs().max()),
-                f"{key}_{cost}_worst_model": str(off.abs().idxmax()),
-                f"{key}_{cost}_error": percent(((off**2 - error**2).mean()) ** 0.5),
-                f"{key}_{cost}_covered": str((off.abs() <= half_width).sum()),
-                f"{key}_{cost}_width": percent(half_width.mean()),
-            }
+    table = pd.read_csv(folder / "database/sum_vs_full.csv")
+    is_meant = table["name"].isin(names) & (table["device_product"] == CARD) & (table["cache"] == STATE)
+    rows = table[is_meant & table["time_s"].notna()].set_index("name")
+    found = {"states_models": str(len(rows))}
+    for cost, column in COSTS.items():
+        off, error = corrected(rows, column) / rows[f"full_{column}"] - 1, rows[f"{cost}_standard_error_ratio"]
+        half_width = NORMAL_QUANTILE * (error**2 + METHOD_ERROR_RATIOS[cost] ** 2) ** 0.5
+        found |= {
+            f"states_{cost}_median": percent(off.abs().median()),
+            f"states_{cost}_90": percent(off.abs().quantile(0.9)),
+            f"states_{cost}_worst": percent(off.abs().max()),
+            f"states_{cost}_worst_model": str(off.abs().idxmax()),
+            f"states_{cost}_error": percent(((off**2 - error**2).mean()) ** 0.5),
+            f"states_{cost}_covered": str((off.abs() <= half_width).sum()),
+            f"states_{cost}_width": percent(half_width.mean()),
+        }
     return found
 
 

@@ -196,6 +196,11 @@ class OperatorCount(CountedCall, CalledOperator):
         return found
 
     @property
+    def output_bytes(self) -> int:
+        """The bytes of the distinct tensors among the outputs, 0 if they are unknown."""
+        return sum(spec.memory_bytes for spec in distinct_specs([self.outputs]))
+
+    @property
     def computes(self) -> bool:
         """Whether a call computes or moves anything. Dropout in eval mode does not."""
         return self.flop is None or bool(self.flop or self.memory_bytes)
@@ -390,7 +395,7 @@ def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
 
 def of_phase(selection: Selection, phase: Phase) -> Selection:
     """Return a selection reduced to the operators of one phase, as if these were all; of a whole run as it is."""
-    if phase in (Phase.INFERENCE, Phase.STEP):
+    if not phase.is_part:
         return selection
     kept, dropped = (
         tuple(count for count in part.counts if count.phase is phase) for part in (selection.kept, selection.dropped)
@@ -547,7 +552,7 @@ def cases_of_count(count: OperatorCount, input_data: str, limits: NearLimits | N
         return [(Case(count.operator, one, count.phase), number) for one, number in data.items()]
     of_calls = count.data_of_calls if is_captured else tuple(data) * count.occurrences
     found: dict[Case, list[bool]] = {}
-    output_bytes = sum(spec.memory_bytes for spec in distinct_specs([count.outputs]))
+    output_bytes = count.output_bytes
     for one, reuse in zip(of_calls, count.reuse, strict=True):
         state = state_of(count.operator, reuse, limits)
         case = Case(count.operator, one, count.phase, "" if state is None else str(state))

@@ -5,34 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Literal, TypeAlias, get_args
 
 from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, Phase, PlainValue, Structure
 
-PARTS = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+PARTS = tuple(phase for phase in Phase if phase.is_part)
 """The phases of a training step, in order; the loss is of the forward."""
 
 TRAINING = "training"
 """The parameter of a whole model that is a training step."""
 
-LOSSES = ("cross_entropy", "mse", "own")
+LossName: TypeAlias = Literal["cross_entropy", "mse", "own"]
+LOSSES = get_args(LossName)
 """``own`` is the one that the model returns: a number, or what it calls ``loss``."""
+
+FUSED = "fused"
 
 OPTIONS: Mapping[str, Mapping[str, PlainValue]] = MappingProxyType(
     {
-        "sgd": MappingProxyType({"lr": 0.001, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False}),
-        "adam": MappingProxyType({"lr": 0.0001, "weight_decay": 0.0}),
-        "adamw": MappingProxyType({"lr": 0.0001, "weight_decay": 0.01}),
+        "sgd": MappingProxyType({"lr": 0.001, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False, FUSED: False}),
+        "adam": MappingProxyType({"lr": 0.0001, "weight_decay": 0.0, FUSED: False}),
+        "adamw": MappingProxyType({"lr": 0.0001, "weight_decay": 0.01, FUSED: False}),
     }
 )
-"""The optimisers by name, with their options and defaults; each has ``fused``, too. Without it they are ``foreach``."""
-
-FUSED = "fused"
+"""The optimisers by name, with their options and defaults. Those that are not ``fused`` are ``foreach``."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training step. ``options`` are those of the optimiser, ``frozen`` patterns of names of parameters."""
+    """A training step: ``options`` replace the optimiser's defaults; ``frozen`` are patterns of parameters' names."""
 
     loss: str = LOSSES[0]
     optimizer: str = "sgd"
@@ -41,7 +43,7 @@ class Training:
 
     def of(self, model: OperatorTuple) -> OperatorTuple:
         """Return the tuple of a model's step."""
-        options = {**OPTIONS[self.optimizer], FUSED: False, **dict(self.options)}
+        options = {**OPTIONS[self.optimizer], **dict(self.options)}
         parts: dict[str, PlainValue] = {"loss": self.loss, "optimizer": self.optimizer, **options}
         frozen = {"frozen": self.frozen} if self.frozen else {}
         value = Structure("dict", tuple(sorted((parts | frozen).items())))
@@ -50,7 +52,7 @@ class Training:
 
 
 def training_of(model: OperatorTuple) -> Training | None:
-    """Return the training step that a model's tuple describes, None if it is none."""
+    """Return the training step that a model's tuple describes, with all options, None if it is none."""
     value = dict(model.parameters).get(TRAINING)
     if not isinstance(value, Structure):
         return None

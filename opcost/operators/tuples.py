@@ -110,6 +110,11 @@ class Phase(str, Enum):
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is a part of a training step, not a whole run."""
+        return self not in (Phase.INFERENCE, Phase.STEP)
+
     def __str__(self) -> str:
         return self.value
 

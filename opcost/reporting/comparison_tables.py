@@ -15,7 +15,6 @@ from opcost.invocation import command
 from opcost.measuring.conditions import CONTIGUOUS, EAGER
 from opcost.measuring.precisions import DTYPES
 from opcost.measuring.record import ComparisonRow, Costs
-from opcost.operators.training import PARTS
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting.charts import QUANTITIES, Compared, compared
 from opcost.reporting.tables import (
@@ -189,7 +188,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
             own = one.row.conditions
             execution = () if own.device_type == "cpu" else (own.execution,)
             words = ", ".join(dict.fromkeys((own.device_product, *execution, *other)))
-            part = f" ({one.row.phase})" if one.row.phase in PARTS else ""
+            part = f" ({one.row.phase})" if one.row.phase.is_part else ""
             halves += [_Half(one, f"{one.row.name}{part}", "time"), _Half(one, f"  {words} {mark}".rstrip(), "energy")]
         _print_sums(halves, dry_run)
         limited: Table[_Half] = (Column("power limit", lambda half: half.share(half.costs.power_limit), drop=1),)

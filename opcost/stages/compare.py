@@ -35,7 +35,6 @@ from opcost.operators.counts import (
     select,
     tuple_key,
 )
-from opcost.operators.training import PARTS
 from opcost.operators.tuples import Phase
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
 from opcost.running.request import Request
@@ -68,7 +67,7 @@ class ComparingReport:
     def labels(self) -> list[str]:
         """A label for each comparison: the model's name and the conditions that differ."""
         texts = differing([row.conditions for row in self.comparisons])
-        parts = ([str(row.phase)] if row.phase in PARTS else [] for row in self.comparisons)
+        parts = ([str(row.phase)] if row.phase.is_part else [] for row in self.comparisons)
         all_parts = [[*own, *part] for own, part in zip(texts, parts, strict=True)]
         return [f"{self.name} ({', '.join(own)})" if own else self.name for own in all_parts]
 
@@ -99,7 +98,7 @@ def find_comparisons(
     if device is not None and request.is_product:
         refuse_unknown(device, (row.conditions.device_product for row in table.rows()))
     of_models = table.rows(of_operators(one.kept.model for _, one in selections))
-    wholes = grouped(best_of_each_board(of_models, tuple(Phase)), lambda row: tuple_key(row.key))
+    wholes = grouped(best_of_each_board(of_models, with_parts=True), lambda row: tuple_key(row.key))
     kernels = database.kernel_times.rows()
     found = []
     for config, selection in selections:
@@ -108,7 +107,7 @@ def find_comparisons(
         only = None if under is None else under.get(config.name)
         meant = (row for row in of_model if is_meant(device, row.conditions) and only in (None, row.conditions))
         by_case = grouped(meant, lambda row: row.key).values()
-        for own in sorted(by_case, key=lambda rows: PARTS.index(rows[0].phase) if rows[0].phase in PARTS else -1):
+        for own in sorted(by_case, key=lambda rows: list(Phase).index(rows[0].phase)):
             one = evidence.result(of_phase(selection, own[0].phase), own, runs=runs)
             errors = kernel_errors(kernels, key, one.conditions)
             results.append(replace(one, kernels=errors, **named_as(config)))

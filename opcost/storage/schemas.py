@@ -20,7 +20,7 @@ from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs, Unit
 from opcost.operators.model_names import ModelName
 from opcost.operators.texts import parse_tuple
-from opcost.operators.training import FUSED, LOSSES, OPTIONS, TRAINING, Training
+from opcost.operators.training import LOSSES, OPTIONS, TRAINING, LossName, Training
 from opcost.operators.tuples import (
     DEFAULT_SEED,
     SIZE_IN_NAME,
@@ -461,9 +461,7 @@ class Summary(Schema):
     arguments: dict[str, Any] | None = Field(default=None, description=ARGUMENTS_EXAMPLE)
     inputs: Inputs = Field(default=None, description=INPUTS_EXAMPLE)
     mode: Literal["inference", "training"] = Field(default="inference", description="mode: inference (or training)")
-    loss: Literal["cross_entropy", "mse", "own"] = Field(
-        default="cross_entropy", description=f"loss: cross_entropy ({' or '.join(LOSSES)})"
-    )
+    loss: LossName = Field(default="cross_entropy", description=f"loss: cross_entropy ({' or '.join(LOSSES)})")
     optimizer: dict[str, Any] | str = Field(
         default="sgd", description="optimizer: sgd (or {name: adamw, lr: 0.0001, fused: true})"
     )
@@ -550,13 +548,13 @@ class Summary(Schema):
         if given_options.get("nesterov") is True and not given_options.get("momentum"):
             yield ("optimizer",), "nesterov needs a momentum above 0; write momentum: 0.9"
         for name, value in training.options:
-            kind: type = bool if name == FUSED else type(options.get(name))
+            is_flag = isinstance(options.get(name), bool)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-            if name != FUSED and name not in options:
-                known = ", ".join((*options, FUSED))
+            if name not in options:
+                known = ", ".join(options)
                 yield ("optimizer",), f"{training.optimizer} has no option {shortened(name)}; it has {known}"
-            elif not (isinstance(value, bool) if kind is bool else is_number):
-                wanted = "true or false" if kind is bool else "a number from 0 up"
+            elif not (isinstance(value, bool) if is_flag else is_number):
+                wanted = "true or false" if is_flag else "a number from 0 up"
                 yield ("optimizer",), f"{name} is {shortened(str(value))}; write {wanted}"
 
 

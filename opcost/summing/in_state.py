@@ -145,7 +145,7 @@ def bytes_added(case: Case, caches: CardCaches) -> tuple[float, float]:
         return far_bytes, 0
     if state.far_weights:
         far_bytes += counted.weight_bytes or 0
-    outputs_bytes = min(sum(spec.memory_bytes for spec in distinct_specs([counted.outputs])), counted.memory_bytes)
+    outputs_bytes = min(counted.output_bytes, counted.memory_bytes)
     written_bytes = outputs_bytes * case.written_ratio
     # Of a table a call may read a few rows.
     far_bytes = min(far_bytes, counted.memory_bytes - outputs_bytes)

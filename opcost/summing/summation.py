@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -33,7 +33,7 @@ from opcost.operators.counts import (
     share,
     tuple_key,
 )
-from opcost.operators.tuples import OperatorTuple, Phase
+from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
 from opcost.summing.in_state import Added, in_state, limits_of, shared_error_j
 
@@ -230,11 +230,10 @@ def _preferred(rows: Sequence[MeasurementRow], board: str | None) -> Measurement
     return next(of_board, rows[-1])
 
 
-def best_of_each_board(
-    rows: Iterable[MeasurementRow], phases: Collection[Phase] = (Phase.INFERENCE, Phase.STEP)
-) -> list[MeasurementRow]:
-    """Return the best row of some phases, by default those of whole runs, for each key and board, see ``best_rows``."""
-    boards = grouped((row for row in rows if row.phase in phases), lambda row: row.circumstances.device_uuid)
+def best_of_each_board(rows: Iterable[MeasurementRow], with_parts: bool = False) -> list[MeasurementRow]:
+    """Return the best row for each key and board, see ``best_rows``; of the parts of training steps only if asked."""
+    chosen = (row for row in rows if with_parts or not row.phase.is_part)
+    boards = grouped(chosen, lambda row: row.circumstances.device_uuid)
     return [row for of_board in boards.values() for row in best_rows(of_board).values()]
 
 

@@ -430,8 +430,7 @@ class _Recorder(TorchFunctionMode):
             if threading.get_ident() != self._thread:
                 return self._run_elsewhere(forward, args, kwargs, path)
             before, self._path = self._path, path
-            # Threads that it starts have no phase.
-            self._phase = self._phase if self._is_split else present_phase()
+            self._noted_phase()
             try:
                 with seen():
                     if is_operator:
@@ -543,9 +542,8 @@ class _Recorder(TorchFunctionMode):
     def _with_result(self, call: _Call, result: Any) -> _Call:
         if call.operator not in self._outputs:
             # torch's function returns the list that the operation, by whose name it is called again, does not.
-            is_list_in_place = call.operator.short_name.startswith("_foreach_") and call.operator.short_name.endswith(
-                "_"
-            )
+            name = call.operator.short_name
+            is_list_in_place = name.startswith("_foreach_") and name.endswith("_")
             self._outputs[call.operator] = plain_value(None if is_list_in_place else result, {})
         with _disable_current_modes():
             return replace(call, use=replace(call.use, written=self._blocks.written(tensors_within(result))))
@@ -555,15 +553,17 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         """Call a function or a module's forward, and count the call unless it is inside another operator's call."""
         is_within = self._is_inside or self._is_split
-        if not is_within and threading.get_ident() == self._thread:
-            self._phase = present_phase()
+        self._noted_phase()
         if not is_within and any(map(dispatches_itself, map(type, tensors_of((args, kwargs))))):
             # The operations on the parts are the operators.
             return function(*args, **kwargs)
-        if not is_within and (function in GRADIENTS or _is_transformed((args, kwargs, own_tensors(named)))):
-            # Each operation is a call instead. Autograd runs those of a GPU in a thread that takes over the mode, but
-            # not the phase.
-            self._is_split, self._phase = True, present_phase()
+        if not is_within and (
+            function in GRADIENTS
+            or _is_transformed((args, kwargs, own_tensors(named)))
+            or _may_copy_its_input(named, args, kwargs)
+        ):
+            # Each operation is a call instead. Autograd runs those of a GPU in a thread that takes over the mode.
+            self._is_split = True
             try:
                 with Operations(lambda operation, *given: self._run(function_of(operation), operation, *given)):
                     return function(*args, **kwargs)
@@ -571,13 +571,6 @@ class _Recorder(TorchFunctionMode):
                 self._is_split = False
         if self._is_inside:
             return function(*args, **kwargs)
-        if not self._is_split and _may_copy_its_input(named, args, kwargs):
-            self._is_split, self._phase = True, present_phase()
-            try:
-                with Operations(lambda operation, *given: self._run(function_of(operation), operation, *given)):
-                    return function(*args, **kwargs)
-            finally:
-                self._is_split = False
         try:
             call = self._call(named, args, kwargs)
         except Exception as error:
@@ -613,9 +606,13 @@ class _Recorder(TorchFunctionMode):
         # Blocks that calls without a count released, such as views, are among them.
         use = replace(use, freed=self._blocks.freed())
         call = replace(call, cost=cost, operations=operations, caller=caller, position=next(self._positions), use=use)
-        is_here = threading.get_ident() == self._thread and not self._is_split
-        phase = present_phase() if is_here else self._phase
-        self.calls.setdefault((call.operator, phase), []).append(call)
+        self.calls.setdefault((call.operator, self._noted_phase()), []).append(call)
+
+    def _noted_phase(self) -> Phase:
+        """Return the phase of the run. Threads that it starts, and autograd's for a GPU, have none: the last noted."""
+        if threading.get_ident() == self._thread and not self._is_split:
+            self._phase = present_phase()
+        return self._phase
 
 
 ASK_FOR_MODES = (nn.TransformerEncoder.forward, nn.TransformerEncoderLayer.forward, nn.MultiheadAttention.forward)

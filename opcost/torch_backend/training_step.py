@@ -89,7 +89,7 @@ def training_step(ready: ReadyModel, training: Training, device: str) -> ReadyMo
             own.requires_grad_(False)
     ready.model.train()
     options = dict(OPTIONS[training.optimizer]) | dict(training.options)
-    options["foreach"] = not options.setdefault(FUSED, False)
+    options["foreach"] = not options[FUSED]
     if training.optimizer != "sgd" and torch.device(device).type == "cuda":
         # A CUDA graph cannot capture the others.
         options["capturable"] = True
