@@ -6,15 +6,17 @@ In a loop on one tensor, Hardswish passes through denormals to zeros in 160 roun
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 from torch import nn
 
+from opcost.columns import grouped
 from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag
 from opcost.measuring.workload import Call, Calls
@@ -33,6 +35,8 @@ ADDS = frozenset({"add_", "sub_", "index_add_", "addmm_", "addmv_", "addbmm_", "
 ADDED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("index_put_", "_index_put_impl_"), ("values",)),
     "put_": ("source",),
+    # Operations on lists have no ``alpha`` where they add numbers.
+    **dict.fromkeys(("add_", "sub_"), ("scalar", "scalars")),
     **dict.fromkeys(("scatter_", "scatter_add_", "scatter_reduce_"), ("src", "value")),
 }
 """In-place operations that the same kernel reverses, given the opposite of the argument of one of these names."""
@@ -75,22 +79,53 @@ class Operation:
         return str(self.function._overloadpacket.__name__)
 
     @property
+    def kind(self) -> str:
+        """The name, of an operation on lists that of the same one on tensors."""
+        return self.name.removeprefix("_foreach_")
+
+    @property
     def given(self) -> dict[str, Any]:
         return arguments_by_name(self.function, self.args, self.kwargs)
 
     @property
     def is_in_place(self) -> bool:
+        """Whether it returns a tensor that it writes; operations on lists return nothing."""
         returns = self.function._schema.returns
-        return len(returns) == 1 and returns[0].alias_info is not None and bool(returns[0].alias_info.is_write)
+        return len(returns) == 1 and _is_written(returns[0])
+
+    @property
+    def writes_outputs(self) -> bool:
+        """Whether it writes nothing but the tensors that it is given for its outputs."""
+        return all(one.is_out for one in self.function._schema.arguments if _is_written(one))
 
     @property
     def written(self) -> list[torch.Tensor]:
-        declared, given = self.function._schema.arguments, self.given
-        writes = (one.name for one in declared if one.alias_info is not None and one.alias_info.is_write)
-        return tensors_of([given.get(name) for name in writes])
+        given = self.given
+        return tensors_of([given.get(one.name) for one in self.function._schema.arguments if _is_written(one)])
+
+    @property
+    def read(self) -> list[torch.Tensor]:
+        given = self.given
+        return tensors_of([given.get(one.name) for one in self.function._schema.arguments if not _is_written(one)])
 
     def run(self) -> Any:
         return self.function(*self.args, **self.kwargs)
+
+    def run_for_result(self) -> Any:
+        """Return its result, with all that it writes as it was: of an operation in place it is what it would write."""
+        written, returns = self.written, self.function._schema.returns
+        if not returns:
+            return None
+        if all(map(_is_written, returns)):
+            return written[0] if len(returns) == 1 else tuple(written)
+        restore = restoring(contents_of(written))
+        result = self.run()
+        restore()
+        return result
+
+
+def _is_written(declared: Any) -> bool:
+    return declared.alias_info is not None and bool(declared.alias_info.is_write)
 
 
 def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor], restores: bool = False) -> Calls:
@@ -103,20 +138,21 @@ def repeatable(call: Callable[[], object], inputs: Iterable[torch.Tensor], resto
         call()
     if not observer.writing:
         return Calls(call)
-    written = {storage_of(operation.args[0]) for operation in observer.writing}
+    written = {storage_of(one): one for operation in observer.writing for one in operation.written}
     # An input that is written may be read in its own place only.
-    read = tensors_of([(one.args[int(one in observer.writing) :], one.kwargs) for one in observer.operations])
-    if all(map(_settles, observer.writing)) and written.isdisjoint(map(storage_of, read)):
+    read = {storage_of(one) for operation in observer.operations for one in operation.read}
+    if all(map(_settles, observer.writing)) and written.keys().isdisjoint(read):
         return Calls(call, flags=MODIFIES, notes=AS_IT_IS)
     if len(observer.operations) == 1:
         (operation,) = observer.operations
         undoing = opposite(operation)
         if undoing is not None:
             return _in_turn(operation, undoing)
-        if not restores:
+        if not restores and operation.is_in_place:
             return elsewhere(operation)
-    if restores:
-        return _restored(call, {storage_of(one): one for each in observer.writing for one in each.written}.values())
+    # With other lists an operation would allocate hundreds of tensors in each call.
+    if restores or not all(operation.is_in_place for operation in observer.writing):
+        return restored(call, written.values())
     names = ", ".join(operation.name for operation in observer.writing)
     raise CannotMeasureError(f"it cannot be repeated: {names} modifies its input, among other operations")
 
@@ -130,18 +166,21 @@ def _in_turn(operation: Operation, undoing: Operation) -> Calls:
     return Calls(in_turn, period=2, flags=MODIFIES, notes=IN_TURN)
 
 
-def _restored(call: Callable[[], object], changed: Iterable[torch.Tensor]) -> Calls:
-    """Return calls before each of which the tensors that they change have their present values again.
+def restored(call: Callable[[], object], written: Iterable[torch.Tensor]) -> Calls:
+    """Return calls before each of which the tensors that they change, of those given, have their present values again.
 
     In a loop a ReLU finds its own results, and takes 4 % to 8 % less energy. Its kernel with another tensor as its
     output takes up to 27 % more time and 51 % more energy, where one tensor fits into the cache and two do not
     (``docs/log/states.md``).
     """
-    writers = [writer(one, copies=True) for one in changed]
-
-    def restore() -> None:
-        for write in writers:
-            write()
+    contents = contents_of(written)
+    kept = [one.clone() for one in contents]
+    with running_calls():
+        call()
+    # The optimisers' fused kernels declare gradients that they only read.
+    changed = [(one, before) for one, before in zip(contents, kept, strict=True) if not torch.equal(one, before)]
+    torch._foreach_copy_(contents, kept)
+    restore = restoring([one for one, _ in changed] or contents)
 
     def restore_and_call() -> object:
         restore()
@@ -150,16 +189,45 @@ def _restored(call: Callable[[], object], changed: Iterable[torch.Tensor]) -> Ca
     return Calls(restore_and_call, flags=MODIFIES, notes=RESTORED, overhead=restore)
 
 
+def restoring(contents: Sequence[torch.Tensor]) -> Call:
+    """Return a call that writes the present values of memories again, of many by one kernel for each of their dtypes.
+
+    A copy of a single one would be no kernel on a GPU.
+    """
+    if len(contents) == 1:
+        return _adding_0(contents[0], contents[0].clone())
+    with torch.no_grad():
+        copies = [
+            partial(torch._foreach_copy_, those, [one.clone() for one in those])
+            for those in grouped(contents, attrgetter("dtype")).values()
+        ]
+
+    def restore() -> None:
+        for copy_all in copies:
+            copy_all()
+
+    return restore
+
+
 def writer(tensor: torch.Tensor, copies: bool) -> Call:
     """Return a call that writes all memory of a tensor again with its present values, by a kernel.
 
     They come from a copy, which shares the cache with them, or from their own place if no call has changed them.
     """
-    with torch.no_grad():
-        content = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-        # Wider elements are written faster.
-        content = content.view(torch.int32) if content.numel() % 4 == 0 else content
-        return partial(torch.add, content.clone() if copies else content, 0, out=content)
+    (content,) = contents_of([tensor])
+    return _adding_0(content, content.clone() if copies else content)
+
+
+def _adding_0(content: torch.Tensor, values: torch.Tensor) -> Call:
+    return partial(torch.add, values, 0, out=content)
+
+
+def contents_of(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the memories of tensors, each once, as integers."""
+    memories = {storage_of(one): one for one in tensors}.values()
+    contents = (torch.empty(0, dtype=torch.uint8, device=one.device).set_(one.untyped_storage()) for one in memories)
+    # Wider elements are written faster.
+    return [one.view(torch.int32) if one.numel() % 4 == 0 else one for one in contents]
 
 
 def _settles(operation: Operation) -> bool:
@@ -169,25 +237,29 @@ def _settles(operation: Operation) -> bool:
     are the same after one.
     """
     given = operation.given
+    if operation.writes_outputs:
+        return True
     if "accumulate" in given:
         return not given["accumulate"]
     if "include_self" in given:
         return not given["include_self"] or given["reduce"] not in ("sum", *PRODUCTS)
     if operation.name == "scatter_":
         return "reduce" not in given
-    return operation.name in SETTLES or given.get("beta") == 0
+    return operation.kind in SETTLES or given.get("beta") == 0
 
 
 def opposite(operation: Operation) -> Operation | None:
     """Return the same kernel's operation that undoes another; None for products, unsigned numbers, sums with itself."""
     given = operation.given
-    target = given.pop("self")
-    is_itself = any(storage_of(other) == storage_of(target) for other in tensors_of(given))
-    if is_itself or not target.dtype.is_signed or given.get("beta", 1) != 1 or given.get("reduce") in PRODUCTS:
+    target = given.pop("self", None)
+    targets = tensors_of(target)
+    is_itself = not set(map(storage_of, targets)).isdisjoint(map(storage_of, tensors_of(given)))
+    is_signed = all(one.dtype.is_signed for one in targets)
+    if is_itself or not is_signed or given.get("beta", 1) != 1 or given.get("reduce") in PRODUCTS:
         return None
-    if operation.name in ADDS:
+    if operation.kind in ADDS and "alpha" in given:
         return replace(operation, kwargs={**operation.kwargs, "alpha": -given["alpha"]})
-    added = next((name for name in ADDED.get(operation.name, ()) if name in given), None)
+    added = next((name for name in ADDED.get(operation.kind, ()) if name in given), None)
     if added is None:
         return None
     negative = given[added]
@@ -195,6 +267,8 @@ def opposite(operation: Operation) -> Operation | None:
         negative = copy.deepcopy(negative)
         # Elements of expanded dimensions share memory, so the storage is negated.
         negative.as_strided((negative.untyped_storage().nbytes() // negative.itemsize,), (1,), 0).neg_()
+    elif isinstance(negative, Sequence):
+        negative = [-one for one in negative]
     else:
         negative = -negative
     return Operation(operation.function, (target,), {**given, added: negative})
@@ -251,9 +325,9 @@ class _Observer(ObservingMode):
                 return one.function._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *one.args, **one.kwargs)
         if not is_free(one.function):
             self.operations.append(one)
-            if one.is_in_place and storage_of(one.args[0]) in self._storages:
+            if not self._storages.isdisjoint(map(storage_of, one.written)):
                 self.writing.append(one)
-                return one.args[0]
+                return one.run_for_result()
         return one.run()
 
 

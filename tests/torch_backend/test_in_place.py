@@ -1,5 +1,6 @@
 """In-place operators run again and again: as much work as is counted, and no drift of their values."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.alone import replay
-from opcost.torch_backend.cost_counter import CostCounter, OperationCost, total
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, total
 from opcost.torch_backend.operators import function_tuple
 from opcost.torch_backend.repeated_calls import (
     AS_IT_IS,
@@ -244,6 +245,125 @@ def test_calls_whose_writes_are_undone_stay_in_their_memory() -> None:
 def test_additions_are_undone_by_their_own_kernel_even_where_writes_may_be() -> None:
     x = torch.zeros(4)
     assert repeatable(lambda: x.add_(1.5), [x], restores=True).notes == IN_TURN
+
+
+def weights_of(count: int = 3) -> list[torch.Tensor]:
+    return [torch.rand(2, size) + 0.5 for size in range(1, count + 1)]
+
+
+LISTS: dict[str, Callable[[list[torch.Tensor]], object]] = {
+    "_foreach_mul_": lambda own: torch._foreach_mul_(own, 0.9),
+    "_foreach_sqrt_": torch._foreach_sqrt_,
+    "_foreach_lerp_": lambda own: torch._foreach_lerp_(own, weights_of(len(own)), 0.1),
+    "_foreach_addcdiv_": lambda own: torch._foreach_addcdiv_(own, weights_of(len(own)), weights_of(len(own)), 0.1),
+    "itself": lambda own: torch._foreach_add_(own, own),
+    "_fused_sgd_": lambda own: torch.ops.aten._fused_sgd_(
+        own[:1],
+        own[1:2],
+        own[2:3],
+        weight_decay=0.1,
+        momentum=0.9,
+        lr=0.1,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=False,
+    ),
+}
+"""Operations that return nothing and write lists of tensors."""
+
+
+@pytest.mark.parametrize("restores", [False, True])
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_that_are_written_have_their_values_again_before_each_call(name: str, restores: bool) -> None:
+    own = [torch.rand(2, 3) + 0.5 for _ in range(3)] if name == "_fused_sgd_" else weights_of()
+    before, expected = copy.deepcopy(own), copy.deepcopy(own)
+    torch.manual_seed(1)
+    LISTS[name](expected)
+
+    def call() -> object:
+        torch.manual_seed(1)
+        return LISTS[name](own)
+
+    again = repeatable(call, own, restores)
+    assert all(map(torch.equal, own, before))
+    assert (again.notes, again.flags) == (RESTORED, (Flag.MODIFIES_INPUT,))
+    for _ in range(3):
+        again.cycle()
+        assert all(map(torch.equal, own, expected))
+    assert again.overhead is not None
+    again.overhead()
+    assert all(map(torch.equal, own, before))
+
+
+def test_a_list_of_hundreds_is_put_back_by_one_operation_for_each_width_of_its_memory() -> None:
+    own = [torch.rand(size) for size in range(1, 200)] + [torch.rand(3).to(torch.float16) for _ in range(100)]
+    again = repeatable(lambda: torch._foreach_mul_(own, 0.9), own)
+    assert again.overhead is not None
+    costs: list[OperationCost] = []
+    with CostCounter(costs.append):
+        again.overhead()
+    assert operations_of(costs) == (("_foreach_copy_", 2),)
+
+
+def test_what_a_call_does_not_change_is_not_put_back() -> None:
+    own = [torch.rand(2, 3) for _ in range(3)]
+    again, before = repeatable(lambda: LISTS["_fused_sgd_"](own), own), copy.deepcopy(own)
+    torch._foreach_zero_(own)
+    assert again.overhead is not None
+    again.overhead()
+    # Declared as written, gradients are only scaled if there is a scale.
+    assert [torch.equal(*both) for both in zip(own, before, strict=True)] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda own, others: torch._foreach_add_(own, others, alpha=-0.1),
+        lambda own, others: torch._foreach_sub_(own, others, alpha=2),
+        lambda own, _: torch._foreach_add_(own, 0.5),
+        lambda own, _: torch._foreach_sub_(own, [0.5, 1.5, 2.5]),
+        lambda own, _: torch._foreach_add_(own, torch.tensor(1.0), alpha=1.0),
+    ],
+)
+@pytest.mark.parametrize("restores", [False, True])
+def test_additions_to_lists_are_undone_by_their_own_kernel(call: Callable[..., object], restores: bool) -> None:
+    own, others = weights_of(), weights_of()
+    before, added = copy.deepcopy(own), copy.deepcopy(own)
+    call(added, others)
+    again = repeatable(lambda: call(own, others), own, restores)
+    assert (again.notes, again.period, again.overhead) == (IN_TURN, 2, None)
+    for _ in range(1000):
+        again.cycle()
+    assert all(torch.allclose(*both, atol=1e-4) for both in zip(own, before, strict=True))
+    assert not any(torch.allclose(*both, atol=1e-4) for both in zip(added, before, strict=True))
+
+
+@pytest.mark.parametrize("call", [torch._foreach_zero_, lambda own: torch._foreach_copy_(own, weights_of())])
+def test_lists_that_are_only_written_run_as_they_are(call: Callable[[list[torch.Tensor]], object]) -> None:
+    own = weights_of()
+    assert repeatable(lambda: call(own), own, restores=True).notes == AS_IT_IS
+
+
+def test_an_operation_of_a_user_that_writes_its_input_and_returns_another_tensor_finds_the_same_values() -> None:
+    @torch.library.custom_op("opcost_lists::count_", mutates_args=("counter",))
+    def count_(counter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        counter += 1
+        return x * counter
+
+    counter, x = torch.zeros(1), torch.ones(3)
+    again = repeatable(lambda: count_(counter, x), [counter, x])
+    assert counter.item() == 0
+    for _ in range(3):
+        assert torch.equal(again.cycle(), x)  # type: ignore[arg-type]
+
+
+def test_an_output_that_is_not_read_stays_as_it_is_and_one_that_is_read_does_not() -> None:
+    x, y, out = torch.full((3,), 2.0), torch.full((3,), 3.0), torch.zeros(3)
+    assert repeatable(lambda: torch.mul(x, y, out=out), [x, y, out], restores=True).notes == AS_IT_IS
+    assert repeatable(lambda: torch.mul(y, x, out=x), [x, y], restores=True).notes == RESTORED
+    # Here it is no input.
+    assert repeatable(lambda: torch.mul(x, y, out=torch.empty(3)), [x, y]).notes == ""
 
 
 @pytest.mark.parametrize("call", [lambda x: x.float_power_(2), lambda x: x.copy_(x * 2), lambda x: x[:2].copy_(x[2:])])
