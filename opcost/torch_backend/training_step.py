@@ -13,12 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from opcost.errors import CannotBuildError, KeyRemedy
-from opcost.measuring.workload import Calls
+from opcost.measuring.workload import Call, Calls
 from opcost.operators.training import FUSED, LOSSES, OPTIONS, Training
 from opcost.operators.tuples import Phase
 from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.passes import gradients_recorded, in_phase
 from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.repeated_calls import restored
+from opcost.torch_backend.values import is_dense
 
 Loss: TypeAlias = Callable[[Any], Tensor]
 
@@ -96,22 +98,72 @@ def training_step(ready: ReadyModel, training: Training, device: str) -> ReadyMo
     return as_step(ready, DrawnLoss(training.loss), partial(OPTIMIZERS[training.optimizer], **options))
 
 
+DIVIDED_RATE = 2.0**-100
+"""The rate that leaves parameters as they are, but for those that are 0, where torch divides by it."""
+
+
 def calls_of(ready: ReadyModel, phase: Phase) -> Calls:
-    """Return the calls of one phase of a training step, or of all. A backward has the forward before it as overhead."""
+    """Return the calls of one phase of a training step, or of all. A backward has the forward before it as overhead.
+
+    In all of them the parameters stay as they are, so that each call does the work of the first one.
+    """
     step = ready.model
     assert isinstance(step, TrainingStep)
     forward, backward = (
         partial(run, *ready.inputs, **ready.keyword_inputs) for run in (step.run_forward, step.run_backward)
     )
+    whole = _at_rest(step, ready.run)
+    # The optimiser's state, and gradients.
+    whole()
     if phase is Phase.FORWARD:
         return Calls(forward)
     if phase is Phase.BACKWARD:
         return Calls(backward, overhead=forward)
     if phase is Phase.OPTIMIZER:
-        # Gradients for it.
-        backward()
-        return Calls(step.run_optimizer)
-    return Calls(ready.run)
+        return _with_gradients(step)
+    return Calls(whole)
+
+
+def _with_gradients(step: TrainingStep) -> Calls:
+    """Return calls of the optimiser. They find the same gradients: Nesterov's momentum adds to them in place."""
+    update = _at_rest(step, step.run_optimizer)
+    gradients = [one.grad for one in step.model.parameters() if one.grad is not None and is_dense(one.grad)]
+    kept = [one.clone() for one in gradients]
+    update()
+    is_same = all(map(torch.equal, gradients, kept))
+    torch._foreach_copy_(gradients, kept)
+    return Calls(update) if is_same else restored(update, gradients)
+
+
+def _at_rest(step: TrainingStep, run: Call) -> Call:
+    """Return a run that leaves the parameters as they are: the optimiser's rates are 0 while it lasts.
+
+    Its kernels are the same ones, on the same gradients; its averages come to rest at those. Putting parameters back
+    would add a kernel on each of them. Tuples are counted at the user's rates.
+    """
+    groups = step.optimizer.param_groups
+    # A CUDA graph keeps the place of a rate in a tensor.
+    rates = [
+        torch.full_like(group["lr"], _resting(group)) if isinstance(group["lr"], Tensor) else _resting(group)
+        for group in groups
+    ]
+
+    def run_at_rest() -> object:
+        own = [group["lr"] for group in groups]
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+        try:
+            return run()
+        finally:
+            for group, rate in zip(groups, own, strict=True):
+                group["lr"] = rate
+
+    return run_at_rest
+
+
+def _resting(group: Mapping[str, Any]) -> float:
+    """Return 0, or nearly 0 where an optimiser of lists divides by it: values would all be infinite."""
+    return DIVIDED_RATE if group.get("capturable") and not group.get(FUSED) else 0.0
 
 
 class DrawnLoss(nn.Module):

@@ -1,7 +1,7 @@
 """A training step is counted call by call: each has a phase and an owner, and each tuple runs again alone."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.training_step import as_step
+from opcost.torch_backend.training_step import as_step, calls_of
 
 BATCH, CLASSES = 2, 5
 
@@ -88,6 +88,15 @@ OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "adamw": lambda own: torch.optim.AdamW(own, 1e-3, foreach=True),
     "single": lambda own: torch.optim.SGD(own, 1e-3, foreach=False),
 }
+IN_LOOPS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
+    **OPTIMIZERS,
+    "nesterov": lambda own: torch.optim.SGD(own, 0.1, momentum=0.9, nesterov=True, foreach=True),
+    "decay": lambda own: torch.optim.SGD(own, 0.1, momentum=0.9, weight_decay=0.1, foreach=True),
+    "fused": lambda own: torch.optim.SGD(own, 0.1, momentum=0.9, fused=True),
+    "adam": lambda own: torch.optim.Adam(own, 0.1, weight_decay=0.1, amsgrad=True, foreach=True),
+    "fused adamw": lambda own: torch.optim.AdamW(own, 0.1, fused=True),
+    "tensor": lambda own: torch.optim.AdamW(own, torch.tensor(0.1), foreach=False),
+}
 
 
 def loss(outputs: Any) -> torch.Tensor:
@@ -95,7 +104,7 @@ def loss(outputs: Any) -> torch.Tensor:
 
 
 def step_of(model: nn.Module, inputs: torch.Tensor, optimizer: str = "sgd") -> ReadyModel:
-    return run_first(as_step(ReadyModel(model.train(), (inputs,)), loss, OPTIMIZERS[optimizer]))
+    return run_first(as_step(ReadyModel(model.train(), (inputs,)), loss, IN_LOOPS[optimizer]))
 
 
 def counts_of(ready: ReadyModel) -> OperatorCounts:
@@ -175,3 +184,66 @@ def test_frozen_weights_have_no_gradient_and_no_update() -> None:
     assert len(update.operator.floating_inputs) == len(list(model.parameters())) - 2
     owners = {counts.modules[one].path for count in of_phase(counts, Phase.BACKWARD) for one in count.callers}
     assert "model.0" not in owners
+
+
+LOOPED = 10
+
+
+def bits_of(tensors: Iterable[torch.Tensor]) -> list[list[int]]:
+    return [one.detach().flatten().view(torch.int32).tolist() for one in tensors]
+
+
+@pytest.mark.parametrize("optimizer", IN_LOOPS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_step_in_a_loop_does_the_work_of_the_same_step_each_time(name: str, optimizer: str) -> None:
+    make, inputs = MODELS[name]
+    model = make()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    ready = step_of(model, inputs, optimizer)
+    before, counted = bits_of(model.parameters()), counts_of(ready).counts
+    # Counting runs steps as they are.
+    assert bits_of(model.parameters()) != before
+    before = bits_of(model.parameters())
+    calls = calls_of(ready, Phase.STEP)
+    costs: list[OperationCost] = []
+    losses = []
+    for _ in range(LOOPED):
+        with CostCounter(costs.append):
+            result = calls.cycle()
+        assert isinstance(result, torch.Tensor)
+        losses.append(result.item())
+    assert bits_of(model.parameters()) == before
+    assert losses == pytest.approx(LOOPED * losses[:1], rel=1e-6)
+    expected = Counter[str]()
+    for count in counted:
+        expected.update({operation: number * count.occurrences for operation, number in count.operations})
+    assert Counter(dict(operations_of(costs))) == Counter({one: LOOPED * number for one, number in expected.items()})
+    assert calls.overhead is None
+
+
+def test_a_step_that_is_counted_after_its_loop_has_the_rate_of_its_user() -> None:
+    ready = convolution_step()
+    calls_of(ready, Phase.STEP).cycle()
+    tuples = {str(count.operator) for count in of_phase(counts_of(ready), Phase.OPTIMIZER)}
+    assert sum(text.endswith("alpha=-0.001)") for text in tuples) == 1
+
+
+@pytest.mark.parametrize("optimizer", IN_LOOPS)
+def test_an_optimiser_in_a_loop_finds_the_same_gradients_each_time(optimizer: str) -> None:
+    make, inputs = MODELS["again"]
+    model = make()
+    ready = step_of(model, inputs, optimizer)
+    calls = calls_of(ready, Phase.OPTIMIZER)
+    before = bits_of(model.parameters())
+    ends = []
+    for _ in range(LOOPED):
+        calls.cycle()
+        if calls.overhead is not None:
+            calls.overhead()
+        ends.append(bits_of(one.grad for one in model.parameters() if one.grad is not None))
+    assert all(end == ends[0] for end in ends)
+    assert bits_of(model.parameters()) == before
+    # Of these, only Nesterov's momentum writes gradients.
+    assert (calls.overhead is None) == (optimizer != "nesterov")
