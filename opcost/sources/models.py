@@ -68,7 +68,7 @@ class ResolvedModel:
                 return run_first(ready, context)
         try:
             return run_first(ready, context)
-        except RuntimeError:
+        except (RuntimeError, CannotMeasureError):
             raise
         except Exception as error:
             inputs = self.operator.inputs_text or "no inputs"
@@ -81,7 +81,7 @@ class ResolvedModel:
             return ready
         try:
             return run_first(ready, context)
-        except REFUSALS:
+        except (CannotMeasureError, *REFUSALS):
             raise
         except Exception as error:
             raise CannotMeasureError(one_line(error)) from error

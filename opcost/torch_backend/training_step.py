@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import CannotBuildError, KeyRemedy
 from opcost.measuring.workload import Call, Calls
@@ -41,10 +43,14 @@ class TrainingStep(nn.Module):
         self.model = model
         self.loss = loss
         self.optimizer = optimizer
+        self.has_run = False
 
     def forward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
         loss = self.run_backward(*inputs, **keyword_inputs)
         self.run_optimizer()
+        if not self.has_run:
+            self.has_run = True
+            check_loss(loss, "first")
         return loss.detach()
 
     def run_forward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
@@ -63,6 +69,15 @@ class TrainingStep(nn.Module):
     def run_optimizer(self) -> None:
         with gradients_recorded(), in_phase(Phase.OPTIMIZER):
             self.optimizer.step()
+
+
+def check_loss(loss: Any, step: str) -> None:
+    """Raise a CannotBuildError for NaN or infinity, whose steps have other values than others; no observer sees it."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        value = 0.0 if loss.is_meta else loss.item()
+    if not math.isfinite(value):
+        remedy = "give it inputs in the range that it is for, a smaller lr or another precision"
+        raise CannotBuildError(f"the loss of its {step} step is {value}", remedy, "mode")
 
 
 def as_step(
@@ -105,7 +120,8 @@ DIVIDED_RATE = 2.0**-100
 def calls_of(ready: ReadyModel, phase: Phase) -> Calls:
     """Return the calls of one phase of a training step, or of all. A backward has the forward before it as overhead.
 
-    In all of them the parameters stay as they are, so that each call does the work of the first one.
+    In all of them the parameters stay as they are, so that each call does the work of the first one. Raises
+    CannotBuildError: the loss is NaN or infinite.
     """
     step = ready.model
     assert isinstance(step, TrainingStep)
@@ -113,8 +129,9 @@ def calls_of(ready: ReadyModel, phase: Phase) -> Calls:
         partial(run, *ready.inputs, **ready.keyword_inputs) for run in (step.run_forward, step.run_backward)
     )
     whole = _at_rest(step, ready.run)
-    # The optimiser's state, and gradients.
+    # Now there are gradients and the optimiser's state. Gradients that are infinite make the next loss NaN.
     whole()
+    check_loss(whole(), "next")
     if phase is Phase.FORWARD:
         return Calls(forward)
     if phase is Phase.BACKWARD:

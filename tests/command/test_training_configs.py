@@ -20,6 +20,8 @@ def loss():
     return Own(), randn(8, 16)
 def nothing():
     return nn.ReLU(), randn(8, 16)
+def infinite():
+    return nn.Sequential(nn.Linear(16, 3)), randn(8, 16) / 0
 def flat():
     return nn.Sequential(nn.Linear(16, 1), nn.Flatten(0)), randn(8, 16)
 """
@@ -77,6 +79,7 @@ def test_a_model_may_return_its_own_loss(home: Home, capsys: pytest.CaptureFixtu
         ("build", "frozen: ['*']\n", "no parameter of the model needs gradients"),
         ("build", "frozen: [head.*]\n", ":3: frozen: no parameter of the model is named head.*"),
         ("flat", "", "the model returns a tensor of 1 dimensions, which has no classes"),
+        ("infinite", "", ":2: mode: the loss of its first step is nan; give it inputs"),
         ("build", "loss: own\n", ":3: loss: the model returns no loss of its own"),
     ],
 )
@@ -87,3 +90,12 @@ def test_what_cannot_be_trained_is_one_line(
     assert home.run("count", "step", "--allow-code", "--device", "cpu") == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "failed" in line)
     assert reason in line
+
+
+def test_a_model_of_a_library_that_cannot_be_trained_is_one_line_too(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home.config("step").write_text("model_name: squeezenet1_1\ninput_size: [1, 3, 32, 32]\nmode: training\nloss: own\n")
+    assert home.run("count", "step", "--device", "cpu") == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "failed" in line)
+    assert ":4: loss: the model returns no loss of its own" in line

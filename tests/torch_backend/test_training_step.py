@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from opcost.errors import CannotBuildError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.torch_backend.alone import difference
@@ -247,3 +248,37 @@ def test_an_optimiser_in_a_loop_finds_the_same_gradients_each_time(optimizer: st
     assert bits_of(model.parameters()) == before
     # Of these, only Nesterov's momentum writes gradients.
     assert (calls.overhead is None) == (optimizer != "nesterov")
+
+
+def test_a_loss_that_is_no_number_is_refused_in_its_first_step_and_before_its_loop() -> None:
+    class Root(nn.Module):
+        def __init__(self, value: float) -> None:
+            super().__init__()
+            self.value = nn.Parameter(torch.tensor([value]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * self.value).sqrt().sum()
+
+    def step(value: float) -> ReadyModel:
+        return as_step(ReadyModel(Root(value), (torch.ones(2),)), lambda own: own, OPTIMIZERS["single"])
+
+    with pytest.raises(CannotBuildError, match="the loss of its first step is nan"):
+        run_first(step(-1.0))
+    # Its gradient is infinite.
+    for phase in Phase.STEP, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER:
+        with pytest.raises(CannotBuildError, match="the loss of its next step is nan"):
+            calls_of(step(0.0), phase)
+    # Shapes have no loss.
+    with torch.device("meta"):
+        shapes = step(-1.0)
+    run_first(shapes)
+
+
+def test_the_check_of_a_loss_is_no_operation_of_the_step() -> None:
+    make, inputs = MODELS["transformer"]
+    ready = as_step(ReadyModel(make(), (inputs,)), loss, OPTIMIZERS["single"])
+    first, again = list[OperationCost](), list[OperationCost]()
+    for costs in first, again:
+        with CostCounter(costs.append):
+            ready.run()
+    assert operations_of(first) == operations_of(again)
