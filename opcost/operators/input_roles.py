@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from opcost.operators.model_inputs import BOUNDARIES, LENGTHS, POSITIVE_DEFINITE, UNIFORM
+from opcost.operators.model_inputs import BOUNDARIES, IN_WINDOWS, LENGTHS, POSITIVE_DEFINITE, UNIFORM
 from opcost.operators.model_inputs import INTEGERS as RANGE
 from opcost.operators.tuples import ELLIPSIS, Constant, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.operators.values import Role
@@ -156,7 +156,11 @@ def _rows(*arguments: str) -> Indexing:
     return Indexing(arguments, 0, table="table", index="ids")
 
 
-LAST_IF_FLAT = frozenset({"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"})
+LOSSES = frozenset({"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss", "nll_loss_forward"})
+LOSSES_BACKWARD = frozenset(
+    f"{name}_backward" for name in ("nll_loss", "nll_loss2d", "multi_margin_loss", "multilabel_margin_loss")
+)
+LAST_IF_FLAT = LOSSES | LOSSES_BACKWARD
 """Functions on labels of classes, which are the only dimension of a single sample."""
 
 INDEXING = {
@@ -168,7 +172,8 @@ INDEXING = {
     ),
     "take_along_dim": Indexing(("input", "ids", "dim"), index="ids"),
     **dict.fromkeys(("take", "put", "put_"), Indexing(("input", "index", "source", "accumulate"), None)),
-    **dict.fromkeys(LAST_IF_FLAT, Indexing(("input", "target"), 1, index="target")),
+    **dict.fromkeys(LOSSES, Indexing(("input", "target"), 1, index="target")),
+    **dict.fromkeys(LOSSES_BACKWARD, Indexing(("grad_output", "input", "target"), 1, index="target")),
     "embedding": _rows("ids", "table"),
     **dict.fromkeys(("torch.embedding", "torch.ops.aten.embedding"), _rows("table", "ids")),
     "torch.nn.EmbeddingBag": _rows("ids", "offsets"),
@@ -260,9 +265,30 @@ DESCRIBED: Mapping[str, tuple[tuple[str, ...], Mapping[str, PlainValue]]] = {
     "quantize_per_tensor": (("input", "scale"), {"scale": UNIT_INTERVAL}),
     "quantize_per_channel": (("input", "scales"), {"scales": UNIT_INTERVAL}),
     "cholesky": (("input",), {"input": POSITIVE_DEFINITE, "A": POSITIVE_DEFINITE}),
+    **dict.fromkeys(("_foreach_sqrt", "_foreach_sqrt_"), (("input",), {"input": UNIT_INTERVAL})),
+    **dict.fromkeys(
+        ("_fused_adam_", "_fused_adamw_"),
+        (
+            ("input", "grads", "means", "squares", "largest_squares", "steps"),
+            {"squares": UNIT_INTERVAL, "largest_squares": UNIT_INTERVAL, "steps": (UNIFORM, 1.0, 2.0)},
+        ),
+    ),
 }
-"""Functions that need certain values: their arguments in order, and the values of some: probabilities, variances, and
-matrices that have a Cholesky factor."""
+"""Functions that need certain values: their arguments in order, and the values of some: probabilities, variances,
+squares, numbers of steps, and matrices that have a Cholesky factor."""
+
+POOLING = {
+    **dict.fromkeys(
+        (f"max_pool{sides}d_with_indices_backward" for sides in (2, 3)),
+        ("grad_output", "input", "kernel", "stride", "padding", "dilation", "ceil_mode", "ids"),
+    ),
+    **dict.fromkeys((f"adaptive_max_pool{sides}d_backward" for sides in (2, 3)), ("grad_output", "input", "ids")),
+    **dict.fromkeys(
+        (f"fractional_max_pool{sides}d_backward" for sides in (2, 3)),
+        ("grad_output", "input", "kernel", "output_size", "ids"),
+    ),
+}
+"""Functions with the places of what was pooled, with their arguments in order."""
 
 PIVOTED = {
     **dict.fromkeys(("torch.lu_unpack", "torch.linalg.lu_solve", "torch.linalg.ldl_solve"), ("matrix", "pivots")),
@@ -282,6 +308,10 @@ def described_values(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]
         matrix, pivots = given.get("matrix"), given.get("pivots")
         if isinstance(matrix, TensorSpec) and isinstance(pivots, TensorSpec):
             yield pivots.identity, (RANGE, 1, matrix.shape[-2] + 1)
+    if operator.short_name in POOLING:
+        yield from _places_of_windows(
+            _given(operator, POOLING[operator.short_name]), 3 if "3d" in operator.short_name else 2
+        )
     if operator.short_name == "segment_reduce":
         given = _given(operator, ("data",))
         data = given.get("data")
@@ -292,6 +322,28 @@ def described_values(operator: OperatorTuple) -> Iterator[tuple[int, PlainValue]
     if operator.operator.startswith(QUANTISED):
         scales = (spec for spec in operator.floating_inputs if not spec.shape)
         yield from ((spec.identity, UNIT_INTERVAL) for spec in scales)
+
+
+def _places_of_windows(given: Mapping[str, PlainValue], sides: int) -> Iterator[tuple[int, PlainValue]]:
+    """Yield the identity and the values of the places of a pooling: the middle of each window, the start of others."""
+    table, index = given.get("input"), given.get("ids")
+    if not isinstance(table, TensorSpec) or not isinstance(index, TensorSpec):
+        return
+    sizes, pooled = table.shape[-sides:], index.shape[-sides:]
+    windows: tuple[PlainValue, ...] = tuple((size, parts, 0) for size, parts in zip(sizes, pooled, strict=True))
+    if "stride" in given:
+        kernel, stride, padding, dilation = (
+            _whole_numbers(given.get(name, ()), sides) for name in ("kernel", "stride", "padding", "dilation")
+        )
+        forms = zip(kernel, stride or kernel, padding, dilation, strict=True)
+        windows = tuple((step, 1, size // 2 * apart - side) for size, step, side, apart in forms)
+    yield index.identity, (IN_WINDOWS, windows, sizes)
+
+
+def _whole_numbers(value: PlainValue, sides: int) -> tuple[int, ...]:
+    """Return the numbers of all sides; one number is that of each."""
+    numbers = tuple(one for one in _tuple(value) if isinstance(one, int))
+    return numbers * sides if len(numbers) == 1 else numbers
 
 
 QUANTISED = "torch.ops.quantized."

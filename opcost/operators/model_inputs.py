@@ -21,6 +21,11 @@ LENGTHS, BOUNDARIES = "lengths", "boundaries"
 """The first item of values that only operators need, before 0 and the end of a range: the lengths of segments
 of about one size that take it up, or their boundaries, both ends included; along the last dimension."""
 
+IN_WINDOWS = "in windows"
+"""The first item of values that only operators need: of each place of a pooled tensor, that of an element of its window
+in the plane that was pooled. A step's numerator and denominator with an offset of each dimension follow, then the
+sizes."""
+
 INTEGERS, UNIFORM = "integers", "uniform"
 """The first item of values in a range, before its ends: uniformly distributed from the first to below the second."""
 

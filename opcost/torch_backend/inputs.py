@@ -24,6 +24,7 @@ from opcost.operators.input_roles import (
 from opcost.operators.model_inputs import (
     BOUNDARIES,
     CAUSAL,
+    IN_WINDOWS,
     LENGTHS,
     POSITIVE_DEFINITE,
     UNIFORM,
@@ -250,6 +251,12 @@ class DrawnInputs:
             number = spec.shape[-1] - int(kind == BOUNDARIES)
             boundaries: torch.Tensor = torch.arange(number + 1) * end // max(number, 1)
             drawn = (boundaries.diff() if kind == LENGTHS else boundaries).expand(spec.shape)
+        elif kind == IN_WINDOWS:
+            drawn = torch.zeros((), dtype=torch.int64)
+            for (step, parts, offset), size, pooled in zip(first, end, spec.shape[-len(end) :], strict=True):
+                places = (torch.arange(pooled) * step // parts + offset).clamp(max=size - 1)
+                drawn = drawn.unsqueeze(-1) * size + places
+            drawn = drawn.expand(spec.shape)
         elif isinstance(values, tuple):
             drawn = torch.randint(first, end, spec.shape, device=self._drawn_on, generator=self._generator)
         elif values == ZEROS:

@@ -14,6 +14,7 @@ from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.inputs import operator_inputs
 from opcost.torch_backend.operators import function_tuple
 from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.workload import operator_call
 
 
 def by_grad(outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
@@ -122,3 +123,107 @@ def test_indices_of_a_backward_pass_are_within_the_table() -> None:
     args, _ = operator_inputs(operator, "cpu")
     assert isinstance(args[1], torch.Tensor)
     assert args[1].unique().numel() > 200
+
+
+LOGITS, IMAGES = torch.randn(400, 300).log_softmax(1), torch.randn(2, 300, 8, 8).log_softmax(1)
+LABELS, ONE = torch.zeros(400, dtype=torch.int64), torch.tensor(1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("nll_loss_backward", (ONE, LOGITS, LABELS, None, 1, -100, ONE.clone())),
+        ("nll_loss2d_backward", (ONE, IMAGES, torch.zeros(2, 8, 8, dtype=torch.int64), None, 1, -100, ONE.clone())),
+        ("multi_margin_loss_backward", (ONE, LOGITS, LABELS, 1, 1.0)),
+        ("nll_loss_forward", (LOGITS, LABELS, None, 1, -100)),
+    ],
+)
+def test_labels_of_a_loss_are_classes(name: str, args: tuple[object, ...]) -> None:
+    function, drawn, _ = operator_call(function_tuple(getattr(torch.ops.aten, name), args, {}), "cpu")
+    (labels,) = (one for one in drawn if isinstance(one, torch.Tensor) and one.dtype == torch.int64)
+    assert (int(labels.min()) < 20, int(labels.max()) > 280, labels.unique().numel() > 90) == (True, True, True)
+    result = function(*drawn)
+    assert isinstance(result, tuple) or result.count_nonzero() >= labels.numel()
+
+
+def within_windows(indices: torch.Tensor, plane: torch.Tensor, windows: torch.Tensor) -> bool:
+    """Return whether each index is a place of its own window, a last dimension of the plane's places from 1."""
+    assert 0 <= int(indices.min()) <= int(indices.max()) < plane.numel()
+    return bool((windows == (indices + 1).unsqueeze(-1)).any(-1).all())
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("sides", "kernel", "stride", "padding", "dilation", "ceil"),
+    [
+        ((112, 110), [3, 3], [2, 2], [1, 1], [1, 1], False),
+        ((28, 27), [2], [], [0], [1], False),
+        ((28, 27), [2, 3], [1, 2], [0, 1], [1, 1], True),
+        ((13, 12), [5, 5], [1, 1], [2, 2], [1, 1], False),
+        ((55, 56), [1, 1], [2, 2], [0, 0], [1, 1], False),
+        ((30, 31), [3, 3], [3, 2], [1, 1], [2, 2], False),
+    ],
+)
+def test_what_was_pooled_is_within_its_window(
+    sides: tuple[int, int],
+    kernel: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil: bool,
+    layout: torch.memory_format,
+) -> None:
+    images, form = torch.randn(2, 3, *sides).to(memory_format=layout), (kernel, stride, padding, dilation, ceil)
+    pooled, indices = torch.ops.aten.max_pool2d_with_indices(images, *form)
+    operation = torch.ops.aten.max_pool2d_with_indices_backward
+    function, args, _ = operator_call(function_tuple(operation, (pooled, images, *form, indices), {}), "cpu")
+    drawn = args[-1]
+    assert isinstance(drawn, torch.Tensor)
+    assert drawn.stride() == indices.stride()
+    plane = torch.arange(1, sides[0] * sides[1] + 1).reshape(sides)
+    windows = nn.functional.pad(plane, 4 * [8])
+    for place, (size, step, side, apart) in enumerate(
+        zip(2 * kernel, 2 * (stride or kernel), 2 * padding, 2 * dilation, strict=False)
+    ):
+        if place < 2:
+            windows = windows.narrow(place, 8 - side, windows.shape[place] - 8 + side)
+            windows = windows.unfold(place, (size - 1) * apart + 1, step)[..., ::apart]
+            windows = windows.narrow(place, 0, pooled.shape[2 + place])
+    assert within_windows(drawn, plane, windows.flatten(2))
+    assert torch.allclose(function(*args).sum((2, 3)), args[0].sum((2, 3)), atol=1e-3)  # type: ignore[attr-defined]
+
+
+def test_what_was_pooled_to_a_size_or_in_space_is_within_its_window() -> None:
+    images, plane = torch.randn(2, 3, 13, 10), torch.arange(1, 131).reshape(13, 10)
+    pooled, indices = torch.ops.aten.adaptive_max_pool2d(images, [5, 4])
+    operation = torch.ops.aten.adaptive_max_pool2d_backward
+    _, args, _ = operator_call(function_tuple(operation, (pooled, images, indices), {}), "cpu")
+    assert isinstance(args[-1], torch.Tensor)
+    for place in torch.cartesian_prod(torch.arange(5), torch.arange(4)).tolist():
+        rows, columns = (
+            slice(one * size // parts, -(-(one + 1) * size // parts))
+            for one, size, parts in zip(place, (13, 10), (5, 4), strict=True)
+        )
+        assert within_windows(args[-1][..., place[0], place[1]], plane, plane[rows, columns].flatten())
+    form = ([2, 2, 2], [2, 2, 2], [0, 0, 0], [1, 1, 1], False)
+    videos, space = torch.randn(2, 3, 4, 6, 8), torch.arange(1, 193).reshape(4, 6, 8)
+    pooled, indices = torch.ops.aten.max_pool3d_with_indices(videos, *form)
+    operation = torch.ops.aten.max_pool3d_with_indices_backward
+    _, args, _ = operator_call(function_tuple(operation, (pooled, videos, *form, indices), {}), "cpu")
+    assert isinstance(args[-1], torch.Tensor)
+    windows = space.unfold(0, 2, 2).unfold(1, 2, 2).unfold(2, 2, 2).flatten(3)
+    assert within_windows(args[-1], space, windows)
+
+
+def test_squares_that_an_optimiser_keeps_are_not_negative() -> None:
+    own = [torch.ones(2, 3), torch.ones(4)]
+    lists = [[one.clone() for one in own] for _ in range(4)]
+    options = {"lr": 0.1, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
+    flags = {"amsgrad": False, "maximize": False}
+    steps = [torch.ones(()), torch.ones(())]
+    fused = function_tuple(torch.ops.aten._fused_adamw_, (*lists, [], steps), {**options, **flags})
+    root = function_tuple(torch.ops.aten._foreach_sqrt, (own,), {})
+    for operator, in_place in (fused, True), (root, False):
+        function, args, kwargs = operator_call(operator, "cpu")
+        result = function(*args, **kwargs)
+        assert all(one.isfinite().all() for one in (args[0] if in_place else result))  # type: ignore[attr-defined]
