@@ -9,7 +9,6 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -118,7 +117,8 @@ class Operation:
             return None
         if all(map(_is_written, returns)):
             return written[0] if len(returns) == 1 else tuple(written)
-        restore = restoring(contents_of(written))
+        contents = contents_of(written)
+        restore = restoring(contents, [one.clone() for one in contents])
         result = self.run()
         restore()
         return result
@@ -178,9 +178,10 @@ def restored(call: Callable[[], object], written: Iterable[torch.Tensor]) -> Cal
     with running_calls():
         call()
     # The optimisers' fused kernels declare gradients that they only read.
-    changed = [(one, before) for one, before in zip(contents, kept, strict=True) if not torch.equal(one, before)]
-    torch._foreach_copy_(contents, kept)
-    restore = restoring([one for one, _ in changed] or contents)
+    both = list(zip(contents, kept, strict=True))
+    changed = [(one, before) for one, before in both if not torch.equal(one, before)] or both
+    restore = restoring([one for one, _ in changed], [before for _, before in changed])
+    restore()
 
     def restore_and_call() -> object:
         restore()
@@ -189,18 +190,15 @@ def restored(call: Callable[[], object], written: Iterable[torch.Tensor]) -> Cal
     return Calls(restore_and_call, flags=MODIFIES, notes=RESTORED, overhead=restore)
 
 
-def restoring(contents: Sequence[torch.Tensor]) -> Call:
-    """Return a call that writes the present values of memories again, of many by one kernel for each of their dtypes.
+def restoring(contents: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> Call:
+    """Return a call that writes values into memories, into many by one kernel for each of their dtypes.
 
-    A copy of a single one would be no kernel on a GPU.
+    A copy into a single one would be no kernel on a GPU.
     """
     if len(contents) == 1:
-        return _adding_0(contents[0], contents[0].clone())
-    with torch.no_grad():
-        copies = [
-            partial(torch._foreach_copy_, those, [one.clone() for one in those])
-            for those in grouped(contents, attrgetter("dtype")).values()
-        ]
+        return _adding_0(contents[0], values[0])
+    pairs = grouped(zip(contents, values, strict=True), lambda both: both[0].dtype).values()
+    copies = [partial(torch._foreach_copy_, [to for to, _ in those], [value for _, value in those]) for those in pairs]
 
     def restore() -> None:
         for copy_all in copies:
