@@ -72,10 +72,11 @@ def of_rows(folder: Path) -> dict[str, Entered]:
     selection = select(shipped_counts(database, [config])[MODEL], (EVERYTHING,))
     operators = [count.operator for count in selection.kept.counts]
     whole = database.full_model_measurements.rows(of_operators([selection.kept.model]))[-1]
+    chains = database.calls_in_chains.rows()
     known = trained(Request((), folders, database), whole.conditions, folder, progress_on_stderr())
 
     def evidence(operators: list[OperatorTuple]) -> Evidence:
-        return Evidence(Measurements(database.operator_measurements.rows(of_operators(operators))))
+        return Evidence(Measurements(database.operator_measurements.rows(of_operators(operators))), chains)
 
     def predict() -> object:
         some = [one for number, one in enumerate(operators) if number % 10]

@@ -91,6 +91,11 @@ class Frames:
         return _frame(map(cells_of, newest.values()), [field.name for field in columns_of(table.row_type)])
 
     @property
+    def cache_corrections(self) -> DataFrame:
+        """Measurements of chains, from which cache corrections are derived: ``calls_in_chains.csv``."""
+        return _frame_of(self.database.calls_in_chains)
+
+    @property
     def qualifications(self) -> DataFrame:
         """Qualifications of boards' meters: ``meter_qualifications.csv``."""
         return _frame_of(self.database.meter_qualifications)

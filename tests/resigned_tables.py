@@ -20,6 +20,7 @@ from simulated_machine import Load
 from simulated_sweep import SimulatedSweep
 
 from opcost.columns import shared_fields
+from opcost.comparing.corrections import missing_sides, of_the_same_card
 from opcost.comparing.model_result import kernel_key
 from opcost.errors import UserError
 from opcost.measuring.protocol import protocol_for
@@ -104,8 +105,7 @@ def genuine() -> tuple[tuple[str, bytes], ...]:
         keep_sizes(sweep.database, sweep.result(sweep.measure(repetitions=2)))
         for path in sweep.database.folder.glob("sweep_*.csv"):
             shutil.copy(path, folder)
-        paths = sorted(table.path for table in database.tables if table.path.is_file())
-        return tuple((path.name, path.read_bytes()) for path in paths)
+        return tuple((path.name, path.read_bytes()) for path in sorted(Path(folder).glob("*.csv")))
 
 
 def kernel_rows(whole: MeasurementRow) -> Iterator[KernelTimeRow]:
@@ -182,4 +182,6 @@ def plan(database: Database) -> None:
     known = KnownRows(protocol, True, rows)
     for row in rows:
         known.reason(row.key)
+        missing_sides(of_the_same_card(database.calls_in_chains.rows(), row.conditions))
+        break
     database.failures.rows()

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opcost.estimates import FloatArray
-from opcost.measuring.conditions import EAGER, STATE, Circumstances, Conditions, measurement_key
+from opcost.measuring.conditions import EAGER, Circumstances, Conditions, measurement_key
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.instruments import Instruments, Observer
 from opcost.measuring.known_device import UNKNOWN_DEVICE, KnownDevice
@@ -42,9 +42,8 @@ from opcost.measuring.protocol import MeasurementProtocol, cycles_and_pause
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.workload import Workload
 from opcost.operators.counts import Case, case_columns
-from opcost.operators.reuse import Reuse
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec
-from opcost.operators.values import NORMAL_DATA, InputData, parse_input_data
+from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.power.ports import ClockReading, PowerSource
 from opcost.power.trace import PowerTrace, no_trace
 
@@ -593,19 +592,6 @@ def declared_row(
         conditions=conditions,
         circumstances=replace(row.circumstances, **circumstances),
     )
-
-
-NEAR = Reuse((0,), None, 0, 0)
-"""The reuse distances of a call of one input that finds it in the cache."""
-
-
-def row_in_state(warm: MeasurementRow, operator: OperatorTuple, time_s: float) -> MeasurementRow:
-    """Return the row of an operator's calls with the reuse distances ``NEAR``, beside that of warm calls."""
-    case = Case(operator, parse_input_data(warm.input_data), warm.phase, "inputs near")
-    conditions = replace(warm.conditions, cache=STATE)
-    measurement = replace(warm.measurement, time_s=time_s, energy_j=None, energy_missing_reason="in state")
-    key = measurement_key(case, conditions)
-    return replace(warm, key=key, state=case.state, conditions=conditions, measurement=measurement)
 
 
 @cache

@@ -22,6 +22,7 @@ TABLES = {
     "models": "full_model_measurements.csv",
     "counts": "model_operators.csv",
     "comparisons": "sum_vs_full.csv",
+    "cache_corrections": "calls_in_chains.csv",
     "qualifications": "meter_qualifications.csv",
     "drift_checks": "drift_checks.csv",
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from committed_tables import committed
 
+from opcost.comparing.corrections import missing_sides
 from opcost.comparing.model_result import OperatorRuns
 from opcost.measuring.conditions import measurement_key
 from opcost.measuring.flags import Flag
@@ -133,6 +134,8 @@ def test_without_notes_and_remarks_the_same_is_to_be_measured(blanked):
                 assert known_blanked.reason(row.key) == known.reason(row.key)
                 reasons[known.reason(row.key)] += 1
     assert {None, Reason.FLAGGED, Reason.SHORTER} <= reasons.keys()
+    chains = [database.calls_in_chains.rows() for database in (COMMITTED, blanked)]
+    assert missing_sides(chains[0]) == missing_sides(chains[1])
 
 
 def some_flagged(rows):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from opcost.columns import grouped
 from opcost.comparing.corrections import Piece, is_corrected
 from opcost.estimates import estimate_fields, total_if_known
-from opcost.measuring.conditions import STATE, Circumstances, Conditions, differing_fields
+from opcost.measuring.conditions import STATE, Circumstances, Conditions, differing_fields, precision_dtype
 from opcost.measuring.flags import CASTING_DOUBT, OTHER_WORK, Flag
 from opcost.measuring.record import (
     ComparisonRow,
@@ -244,10 +244,21 @@ class RemarkKind(str, Enum):
         BY_A_TENTH,
     )
     CORRECTED_BY_STATES = ("corrected-by-states", "the cache correction is that of calls in their states", "")
+    CORRECTED_BY_OTHER_DTYPE = (
+        "corrected-by-other-dtype",
+        "the cache correction is that of operators in {dtype}, not of {precision}",
+        "calls in another dtype find another share of their data in caches",
+    )
+    CORRECTED_BY_OTHER_KINDS = (
+        "corrected-by-other-kinds",
+        "{kinds} have the cache correction of other operators: their own is not measured for this "
+        "card and its software; measure the model again: then its calls have their own",
+        "the sum may be off by 2 %",
+    )
     UNKNOWN_FLOP = (
         "unknown-flop",
-        "operators of unknown FLOPs have no roof, and count as operators without products at the power limit; {reason}",
-        "products take longer at lower clocks",
+        "operators of unknown FLOPs have the cache correction of operators without products; {reason}",
+        "operators with products have another cache correction",
         "{time_ratio} of the summed time",
         ("time_ratio", SHARE_RATIO),
     )
@@ -496,13 +507,20 @@ def flagged(found: ModelResult) -> Iterator[Remark]:
 
 
 def _precision_and_caches(found: ModelResult) -> Iterator[Remark]:
-    """Remark on imprecise rows, and on whether a cache correction is known."""
+    """Remark on imprecise rows, and on a cache correction that is missing, or of another dtype or other kinds."""
     imprecise = [part for part in found.cost.parts if Flag.IMPRECISE in part.row.measurement.flags]
     if (time_ratio := found.cost.time_ratio(imprecise)) >= NOTICEABLE_RATIO:
         yield Remark(RemarkKind.NOT_PRECISE, {"time_ratio": time_ratio})
-    if is_corrected(found.conditions):
-        is_known = found.in_state is not None
-        yield Remark(RemarkKind.CORRECTED_BY_STATES if is_known else RemarkKind.UNCORRECTED_UNKNOWN)
+    precision, dtype = found.conditions.precision, found.gap.correction_dtype
+    if found.in_state is not None and is_corrected(found.conditions):
+        yield Remark(RemarkKind.CORRECTED_BY_STATES, {})
+    elif dtype is not None:
+        if dtype != precision_dtype(precision):
+            yield Remark(RemarkKind.CORRECTED_BY_OTHER_DTYPE, {"dtype": dtype, "precision": precision})
+        if kinds := found.gap.missing_kinds:
+            yield Remark(RemarkKind.CORRECTED_BY_OTHER_KINDS, {"kinds": ", ".join(kinds)})
+    elif is_corrected(found.conditions):
+        yield Remark(RemarkKind.UNCORRECTED_UNKNOWN)
 
 
 def _uncounted(found: ModelResult) -> Iterator[Remark]:

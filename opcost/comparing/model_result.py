@@ -16,17 +16,22 @@ from statistics import median
 from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO, Remark, remarks_on
 from opcost.comparing.corrections import (
     UNCHANGED,
+    Corrections,
     Piece,
     added_by_limit,
     correction_of,
+    corrections_under,
+    excesses_from_memory,
     is_corrected,
     is_in_state,
+    pooled,
     with_method_error,
 )
 from opcost.comparing.roofline import Works, works_of
 from opcost.estimates import NORMAL_QUANTILE, Estimate, ratio_if_known, sum_of_independent, total_if_known, value_of
 from opcost.measuring.conditions import EAGER, GRAPH, STATE, WARM, Conditions
 from opcost.measuring.record import (
+    ChainRow,
     Excess,
     KernelTimeRow,
     MeasurementRow,
@@ -108,8 +113,9 @@ class Gap:
     """The parts of a whole model's cost. ``modules`` and ``functions`` are the sum.
 
     ``correction`` is the cache correction of the summed calls, which may be negative; if it is None, its cost is a part
-    of ``unexplained``. ``power_limit`` is what the power limit adds to all these parts, None if unknown. ``dropped``
-    operators are not in the whitelist, measured or predicted; ``unmeasured`` ones are predicted.
+    of ``unexplained``. ``correction_dtype`` is the dtype of the chains that it was measured with; ``missing_kinds`` are
+    those that have a stand-in's correction. ``power_limit`` is what the power limit adds to all these parts, None if
+    unknown. ``dropped`` operators are not in the whitelist, measured or predicted; ``unmeasured`` ones are predicted.
     """
 
     modules: Piece
@@ -119,6 +125,8 @@ class Gap:
     dropped: Piece
     unmeasured: Piece
     unexplained: Piece
+    correction_dtype: str | None = None
+    missing_kinds: tuple[str, ...] = ()
 
 
 def predicted_piece(counts: Sequence[OperatorCount], predictor: CostModel | None) -> Piece:
@@ -309,9 +317,10 @@ class ModelResult:
 
     ``conditions`` are those of the summed operators. ``whole`` is None if it is not measured. ``selection`` has the
     operators to sum and those that a whitelist drops, None if the model is not counted; the ``cost`` is then empty.
-    ``measurements`` are all rows of operators, also those not summed. ``kernels`` are the errors of kernel times, None
-    if they were not profiled. ``predicted`` is the predicted cost of operators without a row, if it is a part of the
-    cost. ``input_size`` has the batch first, and is empty if unknown. ``units`` are those of one run, None if unknown.
+    ``measurements`` are all rows of operators, also those not summed. ``corrections`` are those of caches in this
+    model, None if unknown. ``kernels`` are the errors of kernel times, None if they were not profiled. ``predicted`` is
+    the predicted cost of operators without a row, if it is a part of the cost. ``input_size`` has the batch first, and
+    is empty if unknown. ``units`` are those of one run, None if unknown.
     """
 
     conditions: Conditions
@@ -320,6 +329,7 @@ class ModelResult:
     selection: Selection | None = None
     measurements: Measurements = field(default_factory=lambda: Measurements(()), repr=False, compare=False)
     runs: OperatorRuns = USUAL_RUNS
+    corrections: Corrections | None = None
     kernels: KernelErrors | None = None
     predicted: Piece | None = None
     name: str = ""
@@ -381,7 +391,7 @@ class ModelResult:
     def gap(self) -> Gap:
         """The parts of the measured whole. The costs of operators without a row are predicted if most have one.
 
-        Predictor and cache correction are derived from operators alone, not from whole models.
+        Predictor and cache corrections are the device's, derived from operators alone, not from whole models.
         """
         cost, dropped, full, predictor = self.cost, self.left_out, self.full, None
         counts = [] if self.selection is None else [*self.selection.kept.counts, *self.selection.dropped.counts]
@@ -399,6 +409,7 @@ class ModelResult:
         functions = Piece(*totals(part for part in cost.parts if part.case.operator.is_function))
         left_out = Piece(*totals(dropped.parts)).plus(predicted_piece(dropped.missing, predictor))
         unmeasured, full_j = predicted_piece(cost.missing, predictor), value_of(self.full_energy_j)
+        chains = None if self.in_state is not None else self.corrections
         correction = self.cache_correction
         besides = left_out.plus(unmeasured).plus(piece(correction))
         power_limit = added_by_limit(cost, besides, full.conditions)
@@ -414,6 +425,8 @@ class ModelResult:
                 None if known.time_s is None else full.measurement.time_s - known.time_s,
                 None if full_j is None or known.energy_j is None else full_j - known.energy_j,
             ),
+            correction_dtype=None if chains is None else chains.dtype,
+            missing_kinds=() if chains is None else chains.missing_kinds(cost.summed),
         )
 
     @cached_property
@@ -467,10 +480,21 @@ class ModelResult:
 
     @cached_property
     def cache_correction(self) -> Excess | None:
-        """The part that the states of the summed calls add, None if no sum in state is known."""
+        """The part that caches add to the summed calls, None if it is unknown: by their states, else by kinds."""
+        return self.cache_correction_of(self.cost.summed) if self.cost.parts else None
+
+    def cache_correction_of(self, counts: Iterable[OperatorCount]) -> Excess | None:
+        """Return the part that caches add to some calls; those that are not summed have the correction by kinds."""
+        counts, summed = list(counts), set(map(id, self.cost.summed))
         if self.in_state is None:
-            return None
-        return UNCHANGED if self.in_state is self.cost else beyond(self.in_state, self.cost)
+            return None if self.corrections is None else self.corrections.of(counts)
+        if self.in_state is self.cost:
+            return UNCHANGED
+        added, others = beyond(self.in_state, self.cost), [one for one in counts if id(one) not in summed]
+        by_kinds = None if self.corrections is None else self.corrections.of(others)
+        if added.energy_j is None and self.corrections is not None:
+            added = replace(added, energy_j=self.corrections.of(self.cost.summed).energy_j)
+        return added if by_kinds is None or not others else pooled([added, by_kinds], sum_of_independent)
 
     @property
     def basis(self) -> EnergyBasis:
@@ -589,9 +613,16 @@ def beyond(cost: ModelCost, warm: ModelCost) -> Excess:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The rows that results are made from."""
+    """The rows that results are made from: of operators, and of chains for the cache correction."""
 
     measurements: Measurements
+    chains: Sequence[ChainRow] = ()
+    _of_cards: dict[str, Corrections | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def corrections_under(self, conditions: Conditions) -> Corrections | None:
+        if conditions.key not in self._of_cards:
+            self._of_cards[conditions.key] = corrections_under(self.chains, conditions)
+        return self._of_cards[conditions.key]
 
     def result(
         self,
@@ -618,7 +649,12 @@ class Evidence:
         under = conditions or conditions_of_sum(wholes[0] if whole is None else whole, runs)
         # Under given conditions, models are ranked: corrections then are those of any board, for all models.
         board = None if whole is None or conditions is not None else whole.circumstances.device_uuid
-        return ModelResult(under, whole, cost, selection, self.measurements.preferring(board), runs)
+        measurements = self.measurements.preferring(board)
+        corrections = self.corrections_under(under)
+        if corrections is not None:
+            of_weights = excesses_from_memory(selection.kept.counts, measurements, under)
+            corrections = replace(corrections, of_weights=of_weights).in_model(selection.kept.total_memory_bytes)
+        return ModelResult(under, whole, cost, selection, measurements, runs, corrections)
 
 
 def conditions_of_sum(full: MeasurementRow, runs: OperatorRuns) -> Conditions:

@@ -169,7 +169,7 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
     operators take on other cards: ``elsewhere`` has the sums of their rows there, under otherwise the same conditions.
     """
     cost, conditions = result.cost, result.conditions
-    cache = result.cache_correction
+    cache = None if result.selection is None else result.cache_correction_of(result.counts.counts)
     learned, errors = known.learned, known.sum_errors[cache is not None]
     calls = _predicted_calls(cost.missing, learned)
     loads, limit = loads_with((one.time_s, one.energy_j, one.count) for one in calls), None

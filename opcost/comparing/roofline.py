@@ -22,6 +22,7 @@ from opcost.estimates import total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
+from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.operators.values import has_zeros_in_weights
@@ -90,9 +91,6 @@ def memory_rate(product: str) -> float:
 
 MEMORY = "memory"
 COMPUTE = "compute"
-
-STREAM_BYTES = 2**28
-"""The bytes above which a call streams its data from memory: twice the largest cache of a known card (B200: 133 MB)."""
 
 LARGE_RATIO = 0.5
 """The smallest share of the most bytes at which an operator still counts as one of the largest. With the 52 committed

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
-from opcost.measuring.precisions import AUTOCAST_DTYPES, Precision
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, Precision
 from opcost.operators.counts import COMPOSITES, Case
 from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, nested, short_hash
 from opcost.units import short_uuid
@@ -29,12 +29,13 @@ CONTIGUOUS: Final = "contiguous"
 CHANNELS_LAST: Final = "channels_last"
 
 WARM = "warm"
+COLD = "cold"
 STATE = "state"
 CACHES = (WARM, STATE)
 """Contents of the device's cache at each call of an operator: everything that the previous call used, or what its
 case's ``state`` says, as in its model. Whole models are always ``warm``."""
 
-FORMER_CACHES = ("cold", "chained")
+FORMER_CACHES = (COLD, "chained")
 """The contents in rows of former versions: the inputs but not the weights; the outputs of a similar layer as inputs."""
 
 REDUCTION_FIELDS = ("matmul_bf16_reduction", "matmul_fp16_accumulation", "matmul_fp16_reduction")
@@ -169,6 +170,11 @@ class Circumstances(Columns):
 def measurement_key(case: Case, conditions: Conditions) -> str:
     """Return a row's key: the hashes of operator, input data and conditions, joined by hyphens."""
     return f"{case.key}-{conditions.key}"
+
+
+def precision_dtype(precision: str) -> str:
+    """Return the dtype of a precision's weights and inputs; under autocast, that of its products."""
+    return DTYPES.get(precision) or AUTOCAST_DTYPES.get(precision, FLOAT32)
 
 
 def usual_execution(device_type: str) -> str:

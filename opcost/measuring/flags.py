@@ -40,7 +40,7 @@ class Flag(WithMeaning):
     DUTY_CYCLE = "duty-cycle", "measured with pauses, below the power limit"
     NO_KERNEL = "no-kernel", "launches no kernel"
     MODIFIES_INPUT = "modifies-input", "modifies its input, so it ran differently than in its model"
-    RAN_WARM = "ran-warm", "a cache mode of former versions was not possible, so it ran warm"
+    RAN_WARM = "ran-warm", "the requested cache mode is not possible, so it ran warm"
     NOT_FINITE = "not-finite", "its output contains NaN or infinity"
     NOT_AS_COUNTED = "not-as-counted", "alone it has other outputs, operations, FLOPs or bytes than in its model"
     VALUE_DEPENDENT = (

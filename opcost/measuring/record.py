@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Protocol, TypeAlias
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns, one_of
 from opcost.estimates import Estimate, estimate_of, ratio_if_known, standard_error_of, sum_of_independent, value_of
-from opcost.measuring.conditions import EXECUTIONS, Circumstances, Conditions
+from opcost.measuring.conditions import DEVICE_UUID, EXECUTIONS, Circumstances, Conditions
 from opcost.measuring.flags import (
     AT_LIMIT,
     CASTING_DOUBT,
@@ -216,7 +216,7 @@ def has_impossible_power(row: Measured) -> bool:
         return False
     most_ratio = LASTING_LIMIT_RATIO if measured.loop_time_s >= LEAST_SETTLED_LOOP_S else FAR_ABOVE_LIMIT_RATIO
     if not {Flag.DUTY_CYCLE, Flag.ABOVE_POWER_LIMIT}.isdisjoint(measured.flags):
-        # Pauses keep the mean below the limit; at work a load may draw more (up to 1.48, H200).
+        # Pauses keep the mean below the limit; at work a load may draw more (up to 1.49, H200).
         most_ratio = 1 / min(DUTY_CYCLES)
     return measured.power_w > most_ratio * limit_w
 
@@ -289,6 +289,38 @@ class Excess:
 
     time_s: Estimate
     energy_j: Estimate | None
+
+    def times(self, count: float) -> Excess:
+        return Excess(self.time_s.times(count), None if self.energy_j is None else self.energy_j.times(count))
+
+
+@dataclass(frozen=True)
+class ChainRow(Columns):
+    """Additional cost of a call in a chain over a call in a loop of itself, for one kind and size of operator.
+
+    If the time is empty, the measurement was refused; ``notes`` holds the reason.
+    """
+
+    kind: Annotated[str, Column("kind of operator")]
+    memory_bytes: Annotated[int, Column("bytes that a call reads and writes, without weights", COUNT_FROM_1)]
+    calls: Annotated[int, Column("calls of this kind in the chain", COUNT_FROM_1)]
+    time_s: Annotated[float | None, Column("additional time of one call, may be below 0; empty if refused", SIGNED)]
+    time_standard_error_s: Annotated[float | None, Column("standard error of the time", ABOVE_0)]
+    energy_j: Annotated[
+        float | None, Column("additional energy of one call, may be below 0; at 50 °C if all can be normalised", SIGNED)
+    ]
+    energy_standard_error_j: Annotated[float | None, Column("standard error of the energy", ABOVE_0)]
+    measured_at: Annotated[str, Column("end of the chain's loop", MOMENT)]
+    device_uuid: Annotated[str | None, DEVICE_UUID]
+    notes: Annotated[str, Column("flags and notes of the chain's measurement, or the reason why it was refused")]
+    design: Annotated[str, Column("version and number of blocks of the chains; a shorter stream; another dtype")]
+    conditions: Conditions
+
+    @property
+    def excess(self) -> Excess | None:
+        time_s = estimate_of(self.time_s, self.time_standard_error_s)
+        energy_j = estimate_of(self.energy_j, self.energy_standard_error_j)
+        return None if time_s is None else Excess(time_s, energy_j)
 
 
 @dataclass(frozen=True)

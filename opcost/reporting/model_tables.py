@@ -335,7 +335,7 @@ ABOUT_RUN = {
     WidthReason.FEW_FAMILIES: f"wholes of fewer than {FEWEST_SCORES} families of models are measured, so it is that of "
     "single operators",
     WidthReason.ABOVE_LIMIT: "its operators draw more than the power limit, so that a run takes longer than this",
-    WidthReason.UNCORRECTED: "the states of its calls are not measured, so the sum has no cache correction",
+    WidthReason.UNCORRECTED: "the cache correction is unknown for this device, so the sum is not corrected",
     WidthReason.FEW_WHOLES: f"fewer than {FEWEST_WHOLES} wholes are measured here, so sums are taken to be off as on "
     "an H200",
 }

@@ -93,7 +93,7 @@ def find_comparisons(
     database.must_exist()
     counts = (count for _, one in selections for count in (*one.kept.counts, *one.dropped.counts))
     rows = database.operator_measurements.rows(of_operators(count.operator for count in counts))
-    evidence = Evidence(Measurements(rows))
+    evidence = Evidence(Measurements(rows), database.calls_in_chains.rows())
     table = database.full_model_measurements
     if device is not None and request.is_product:
         refuse_unknown(device, (row.conditions.device_product for row in table.rows()))

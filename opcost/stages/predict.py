@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from opcost.comparing.corrections import corrections_under
 from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
 from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, run_under
 from opcost.comparing.ranking import Differences, SumErrors, sum_errors
@@ -37,7 +38,7 @@ from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, RunRequest
 from opcost.running.shipped_counts import shipped_counts
 from opcost.stages.make_configs import config_of
-from opcost.stages.ranking_data import RankingData, key_endings, named_as, read_ranking_data
+from opcost.stages.ranking_data import RankingData, named_as, read_ranking_data
 from opcost.stages.wanted_model import WantedModel, known_config, pickled
 from opcost.storage.configs import GRID_NAME, ModelConfig, model_tuple
 from opcost.storage.database import Database
@@ -140,7 +141,7 @@ def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress:
         require_packages()
     counts = computing_counts(request, config, progress)
     learned = learned or trained(request, conditions, cache, progress)
-    rows = Evidence(measurements_of(request.database, counts))
+    rows = Evidence(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
     of_model = request.database.full_model_measurements.rows(of_operators([model_tuple(config)]))
     wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
     whole = rows.result(select(counts, (EVERYTHING,)), wholes, conditions).whole if wholes else None
@@ -391,31 +392,33 @@ def _name(request: Request, conditions: Conditions, configs: Iterable[ModelConfi
     return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"
 
 
-LEARNING_VERSION = 8
+LEARNING_VERSION = 7
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 
 def training_fingerprint(database: Database, conditions: Conditions, models: Iterable[str] = ()) -> str:
-    """Return 16 hexadecimal digits that depend on the rows under these conditions and in state, and on the version.
+    """Return 16 hexadecimal digits that depend on the rows under these conditions, and on the version.
 
-    ``models`` are the keys of those whose wholes are learned from.
+    ``models`` are the keys of those whose wholes are learned from. Raises UserError: the table of cache chains is
+    damaged.
     """
     version = f"{__version__} {LEARNING_VERSION} {conditions.key} {feature_names()} {sorted(models)}"
     found = hashlib.sha256(version.encode())
-    endings = tuple(ending.encode() for ending in key_endings(conditions))
+    suffix = f"-{conditions.key}".encode()
     operators = set()
     for line in _lines(database.operator_measurements):
         key = line.partition(b",")[0]
-        if key.endswith(endings):
+        if key.endswith(suffix):
             operators.add(key.partition(b"-")[0])
             found.update(line)
     for line in _lines(database.full_model_measurements):
-        if line.partition(b",")[0].endswith(endings):
+        if line.partition(b",")[0].endswith(suffix):
             found.update(line)
     for line in _lines(database.model_operators):
         # The second cell is the key of the model's operator.
         if line.partition(b",")[2].partition(b",")[0].partition(b"-")[0] in operators:
             found.update(line)
+    found.update(repr(corrections_under(database.calls_in_chains.rows(), conditions)).encode())
     return found.hexdigest()[:16]
 
 

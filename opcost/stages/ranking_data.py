@@ -12,7 +12,7 @@ from opcost.comparing.model_result import Evidence, ModelResult
 from opcost.comparing.ranking import Differences
 from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
-from opcost.measuring.conditions import STATE, Conditions
+from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
 from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, of_operators, select, tuple_key
@@ -64,7 +64,7 @@ class CountedModel:
 
 @dataclass(frozen=True)
 class RankingData:
-    """All models, and the rows of their operators.
+    """All models, and the rows of their operators and of cache chains.
 
     ``operator_counts`` has the FLOPs and bytes of each operator in the database by its key, whether or not its model
     has a config. ``newest`` has each set of conditions with the time of its newest row.
@@ -119,9 +119,8 @@ def read_ranking_data(
     """Return all that is known of these models; ``names`` are those that the user chose.
 
     ``known`` are counts by the config's name that replace those in the table and in pickles. ``under`` are the
-    conditions of the rows that are read, besides those in state that correct their sums; None for all. Raises
-    UserError: a table is damaged, or the counts of a named model are wrong. Others with wrong counts are left out with
-    a warning.
+    conditions of the rows that are read, None for all. Raises UserError: a table is damaged, or the counts of a named
+    model are wrong. Others with wrong counts are left out with a warning.
     """
     known, shipped = known or {}, counts_in(request.database.model_operators)
     read, mistakes = _counts(shipped, [config for config in configs if config.name not in known], names)
@@ -150,7 +149,7 @@ def read_ranking_data(
         ),
         operator_rows=operator_rows,
         operator_counts=operator_counts,
-        evidence=Evidence(Measurements(operator_rows)),
+        evidence=Evidence(Measurements(operator_rows), database.calls_in_chains.rows()),
         newest={conditions[key]: ended_at for key, ended_at in newest.items()},
     )
 
@@ -158,13 +157,8 @@ def read_ranking_data(
 def _restricted(wanted: Callable[[str], bool], conditions: Conditions | None) -> Callable[[str], bool]:
     if conditions is None:
         return wanted
-    endings = key_endings(conditions)
-    return lambda key: key.endswith(endings) and wanted(key)
-
-
-def key_endings(conditions: Conditions) -> tuple[str, ...]:
-    """Return the ends of the keys of rows under some conditions, and of those in state, which correct their sums."""
-    return tuple(f"-{one.key}" for one in (conditions, replace(conditions, cache=STATE)))
+    suffix = f"-{conditions.key}"
+    return lambda key: key.endswith(suffix) and wanted(key)
 
 
 def _counts(

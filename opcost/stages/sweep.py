@@ -395,6 +395,7 @@ def predict_sweep(
     except ModuleNotFoundError as error:
         # Measured figures are shown without it.
         missing = str(error)
+    chains = () if learned is None else tuple(request.database.calls_in_chains.rows())
     found: dict[SweepPoint, PredictedSize] = {}
     for point, counts in counted.items():
         if isinstance(counts, str):
@@ -408,7 +409,7 @@ def predict_sweep(
         if learned is None:
             found[point] = PredictedSize(SweepPrediction(prediction_missing_reason=missing), work)
         else:
-            rows = Evidence(measurements_of(request.database, counts))
+            rows = Evidence(measurements_of(request.database, counts), chains)
             run = run_under(counts, rows, conditions, learned)
             energy = run.energy_j
             prediction = SweepPrediction(

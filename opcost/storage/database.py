@@ -11,7 +11,7 @@ from typing import Any, Generic
 
 from opcost.errors import UserError
 from opcost.measuring.known_device import QualificationRow
-from opcost.measuring.record import ComparisonRow, FailureRow, KernelTimeRow, MeasurementRow
+from opcost.measuring.record import ChainRow, ComparisonRow, FailureRow, KernelTimeRow, MeasurementRow
 from opcost.measuring.sweep_record import SweepFailureRow, SweepKernelRow, SweepRepetitionRow, SweepSizeRow
 from opcost.metering.cap_rows import PowerCapRow
 from opcost.operators.model_rows import ModelOperatorRow
@@ -52,6 +52,7 @@ class Database:
     full_model_measurements = Table(MeasurementRow)  # measurements of whole models
     drift_checks = Table(MeasurementRow)  # measurements of the drift check, the addition that campaigns repeat
     meter_qualifications = Table(QualificationRow)  # qualifications of boards' meters
+    calls_in_chains = Table(ChainRow)  # measurements of chains, from which cache corrections are derived
     kernel_times = Table(KernelTimeRow)  # kernel times of models, by kind of operator
     model_operators = Table(ModelOperatorRow)  # operator tuples of measured models
     failures = Table(FailureRow)  # operators and models that could not be measured

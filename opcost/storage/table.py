@@ -81,6 +81,7 @@ PHRASES = {
     Flag.NO_KERNEL: r"runs nothing on the device$",
     Flag.MODIFIES_INPUT: r"in place: (added and subtracted in turn|writes the same values each time)$"
     r"|in-place (kernel run into another tensor|operator run out of place)$",
+    Flag.RAN_WARM: r"in place: as warm$|no weights: as warm$|not chained: ",
     Flag.NOT_FINITE: r"its output holds NaN or infinity$",
 }
 

@@ -132,6 +132,12 @@ class Measurements:
         found = (_preferred(rows, self._board) for rows in self._under(count.operator, conditions).values())
         return [row for row in found if row.phase is count.phase]
 
+    def all_under(self, count: OperatorCount, conditions: Conditions) -> list[MeasurementRow]:
+        """Return the rows of the best quality of each case, of all boards; those of the preferred board last."""
+        cases = self._under(count.operator, conditions).values()
+        rows = [row for of_case in cases for row in of_case if row.phase is count.phase]
+        return sorted(rows, key=lambda row: self._board is not None and row.circumstances.device_uuid == self._board)
+
     def measured_ratio(self, counts: OperatorCounts, conditions: Conditions) -> float:
         measured = [count for count in counts.counts if self.under(count, conditions)]
         return memory_bytes_of(measured) / max(1, memory_bytes_of(counts.counts))

@@ -2,7 +2,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from simulated_machine import NEAR, SIMULATED_CONDITIONS, declared_row, row_in_state
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.comparing.corrections import Piece
@@ -11,10 +11,11 @@ from opcost.comparing.operator_costs import TupleFlag
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import CACHES
 from opcost.measuring.flags import Flag
+from opcost.measuring.record import ChainRow
+from opcost.operators.cache_chains import SIDES, STREAM_BYTES, chains_of
 from opcost.operators.counts import OperationWithoutFormula, OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import InputStatistics
-from opcost.summing.in_state import H200
 from opcost.summing.summation import EnergyBasis, Measurements
 
 CONVOLUTION, RELU, GELU = (
@@ -39,10 +40,10 @@ RELU_ROW = row_of(RELU, (1.0, 0.1), (5.0, 0.3))
 FULL = row_of(MODEL, (10.0, 0.3), (25.0, 1.0))
 
 
-def compare(counts, full, measurements, runs=USUAL_RUNS):
+def compare(counts, full, measurements, runs=USUAL_RUNS, chains=()):
     """Compare where the whitelist leaves out nothing."""
     selection = Selection(counts, replace(counts, counts=()))
-    return Evidence(measurements).result(selection, [full], runs=runs)
+    return Evidence(measurements, chains).result(selection, [full], runs=runs)
 
 
 def compared(*rows, full=FULL):
@@ -314,56 +315,59 @@ def test_what_is_in_no_tuple_is_remarked_on_with_its_share():
     assert RemarkKind.IN_NO_TUPLE not in {one.kind for one in compared(CONVOLUTION_ROW, RELU_ROW).remarks}
 
 
-def gap_on(product, added_s, in_state=(CONVOLUTION, RELU)):
-    """Compare a model in CUDA graphs, of which calls of some operators take longer in their states by as much."""
-    conditions = replace(SIMULATED_CONDITIONS, execution="graph", device_product=product)
-    rows = [
-        in_graphs(replace(one, conditions=conditions))
-        for one in (
-            row_of(CONVOLUTION, (2.0, 0.0), (10.0, 0.0), conditions),
-            row_of(RELU, (1.0, 0.1), (5.0, 0.3), conditions),
-        )
-    ]
-    in_states = [
-        row_in_state(row, operator, row.measurement.time_s + added_s)
-        for row, operator in zip(rows, (CONVOLUTION, RELU), strict=True)
-        if operator in in_state
-    ]
-    calls = tuple(replace(count, reuse=(NEAR,) * count.occurrences) for count in CALLS)
-    full = in_graphs(row_of(MODEL, (10.0, 0.3), (25.0, 1.0), conditions))
-    return compare(replace(COUNTS, counts=calls), full, Measurements([*rows, *in_states])).gap
+MUCH = replace(COUNTS, total_memory_bytes=STREAM_BYTES + 1)
 
 
 def in_graphs(row):
-    return replace(row, measurement=replace(row.measurement, executed_as="graph"))
+    measurement = replace(row.measurement, executed_as="graph")
+    return replace(row, conditions=replace(row.conditions, execution="graph"), measurement=measurement)
+
+
+def gap_knowing(counts, chains=(), cache="warm"):
+    """Compare a model in CUDA graphs, of whose device something is known of calls in chains."""
+    rows = [
+        row_of(operator, figures, energy, replace(SIMULATED_CONDITIONS, execution="graph", cache=cache))
+        for operator, figures, energy in ((CONVOLUTION, (2.0, 0.0), (10.0, 0.0)), (RELU, (1.0, 0.1), (5.0, 0.3)))
+    ]
+    full = in_graphs(FULL)
+    return compare(counts, full, Measurements(rows), OperatorRuns(cache=cache), chains).gap
+
+
+def chain_rows_of(time_s, energy_j):
+    """Return what is known of a card on which all calls take longer by as much."""
+    known = {"time_s": time_s, "time_standard_error_s": 0.003, "energy_j": energy_j, "energy_standard_error_j": 0.01}
+    whole = in_graphs(FULL)
+    circumstances = {
+        "measured_at": "2026-11-22T08:00:00+00:00",
+        "device_uuid": "GPU-1",
+        "notes": "",
+        "conditions": whole.conditions,
+        "calls": 24,
+    }
+    return [
+        ChainRow(kind=one.kind, memory_bytes=one.memory_bytes, design=one.design, **known, **circumstances)
+        for side in SIDES
+        for one in chains_of(side)
+    ]
 
 
 def test_the_cache_correction_is_a_part_of_its_own():
-    without, gap = gap_on("NVIDIA H200", 0.02, in_state=()), gap_on("NVIDIA H200", 0.02)
+    chains = chain_rows_of(0.02, 0.1)
+    without, gap = gap_knowing(MUCH), gap_knowing(MUCH, chains)
+    of_time = gap_knowing(MUCH, [replace(row, energy_j=None) for row in chains])
     assert without.correction is None
     assert gap.correction.time_s.value == pytest.approx(7 * 0.02)
-    # Both rows of the ReLU have an error of 0.1.
-    assert gap.correction.time_s.standard_error == pytest.approx(4 * 0.1 * math.sqrt(2))
-    waiting_w = H200.energy.waiting_w
-    assert gap.correction.energy_j.value == pytest.approx(7 * 0.02 * waiting_w.value)
-    assert gap.correction.energy_j.standard_error > 7 * 0.02 * waiting_w.standard_error
+    assert 7 * 0.003 / math.sqrt(2) < gap.correction.time_s.standard_error <= 7 * 0.003
+    assert gap.correction.energy_j.value == pytest.approx(7 * 0.1)
     assert without.unexplained.time_s - gap.unexplained.time_s == pytest.approx(7 * 0.02)
-    added_j = without.unexplained.energy_j - gap.unexplained.energy_j
-    assert added_j == pytest.approx(gap.correction.energy_j.value)
+    assert without.unexplained.energy_j - gap.unexplained.energy_j == pytest.approx(7 * 0.1)
+    # An unknown correction of the energy is a part of what is unexplained.
+    assert of_time.correction.energy_j is None
+    assert of_time.unexplained == replace(gap.unexplained, energy_j=without.unexplained.energy_j)
     known = [gap.modules, gap.functions, gap.dropped, gap.unmeasured, gap.unexplained]
     assert sum(piece.time_s for piece in known) + gap.correction.time_s.value == pytest.approx(10.0)
-
-
-def test_an_unknown_correction_of_the_energy_is_a_part_of_what_is_unexplained():
-    without, gap = gap_on("NVIDIA A100", 0.02, in_state=()), gap_on("NVIDIA A100", 0.02)
-    assert gap.correction.time_s.value == pytest.approx(7 * 0.02)
-    assert gap.correction.energy_j is None
-    assert without.unexplained.energy_j == gap.unexplained.energy_j
-    assert without.unexplained.time_s - gap.unexplained.time_s == pytest.approx(7 * 0.02)
-
-
-def test_a_sum_of_which_only_a_part_is_measured_in_state_has_no_correction():
-    assert gap_on("NVIDIA H200", 0.02, in_state=(CONVOLUTION,)).correction is None
+    # An operator that moves little finds its code in the caches.
+    assert gap_knowing(COUNTS, chains).correction is None
 
 
 def test_of_a_whole_at_lower_clocks_than_its_operators_it_is_reported_how_much_longer_it_can_be():

@@ -11,7 +11,7 @@ from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.comparing.corrections import OTHERS, PRODUCTS, Load, at_limit, correction_of, limit_of
 from opcost.comparing.model_result import EagerCost, Evidence, eager_cost, kernel_errors, kernel_key
 from opcost.estimates import Estimate
-from opcost.measuring.conditions import EAGER, GRAPH, STATE
+from opcost.measuring.conditions import COLD, EAGER, GRAPH
 from opcost.measuring.record import Excess, KernelTimeRow
 from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
@@ -165,7 +165,7 @@ def test_errors_that_cancel_are_reported_of_the_newest_rows_unless_something_doe
 
 def test_kernels_take_the_same_time_however_they_are_launched():
     profiled = [row("Conv2d", 6.0, 5.5)]
-    in_graphs = replace(SIMULATED_CONDITIONS, execution=GRAPH, cache=STATE)
+    in_graphs = replace(SIMULATED_CONDITIONS, execution=GRAPH, cache=COLD)
     assert kernel_errors(profiled, "m", in_graphs) is not None
     assert kernel_errors(profiled, "m", replace(in_graphs, torch_version="2.12.0")) is None
     assert kernel_errors(profiled, "another", in_graphs) is None

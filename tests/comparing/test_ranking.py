@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_machine import NEAR, SIMULATED_CONDITIONS, declared_row, row_in_state
+from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
-from opcost.comparing.corrections import METHOD_ERROR_RATIOS
-from opcost.comparing.model_result import Evidence, ModelResult
+from opcost.comparing.corrections import METHOD_ERROR_RATIOS, Corrections, Curve
+from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import kind_costs, operator_costs, rank_of
 from opcost.comparing.ranking import (
     ASSUMED_SUM_ERRORS,
@@ -29,10 +29,12 @@ from opcost.comparing.ranking import (
     sum_errors,
 )
 from opcost.comparing.roofline import Roofline, roof_share, roofline_of_rows, works_of
+from opcost.estimates import Estimate
 from opcost.measuring.conditions import GRAPH
 from opcost.measuring.flags import Flag
-from opcost.measuring.record import MeasurementRow
-from opcost.operators.counts import OperatorCount, OperatorCounts, Selection
+from opcost.measuring.record import Excess, MeasurementRow
+from opcost.operators.cache_chains import ELEMENTWISE
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_inputs import Units
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.reporting.ranking_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
@@ -46,8 +48,6 @@ FLOPS = {RELU: 0, LINEAR: 10**12, SILU: 0}
 BYTES = {RELU: 10**9, LINEAR: 10**8, SILU: 10**9}
 COUNTS = {one.key: OperatorCount(one, 1, FLOPS[one], BYTES[one]) for one in (RELU, LINEAR, SILU)}
 
-MODEL = model_operator("resnet18", None, (1, 3, 8, 8))
-
 costs = st.floats(1e-6, 10.0)
 
 
@@ -59,7 +59,8 @@ def sum_of(calls: dict[OperatorTuple, int], *rows: MeasurementRow) -> ModelCost:
     counts = tuple(
         OperatorCount(operator, number, FLOPS[operator], BYTES[operator]) for operator, number in calls.items()
     )
-    counted = OperatorCounts(MODEL, counts, 10**13, 10**13, 0, "2.11.0", "cuda")
+    model = model_operator("resnet18", None, (1, 3, 8, 8))
+    counted = OperatorCounts(model, counts, 10**13, 10**13, 0, "2.11.0", "cuda")
     return sum_beside(None, counted, Measurements(rows), SIMULATED_CONDITIONS)
 
 
@@ -95,32 +96,15 @@ def with_sum(cost: ModelCost) -> ModelResult:
 
 
 def test_a_corrected_sum_has_the_error_of_the_method_too() -> None:
-    conditions = replace(SIMULATED_CONDITIONS, execution=GRAPH, device_product="NVIDIA H200")
-    figures = {"time_s": 1.0, "energy_j": 2.0, "energy_at_reference_j": None, "executed_as": GRAPH}
-    warm = declared_row(RELU, conditions, **figures)
-    counts = OperatorCounts(MODEL, (replace(COUNTS[RELU.key], reuse=(NEAR,)),), 0, 10**9, 0, "2.11.0", "cuda")
-    selection = Selection(counts, replace(counts, counts=()))
-
-    def found(*rows: MeasurementRow) -> ModelResult:
-        return replace(Evidence(Measurements(rows)).result(selection, (), conditions), name="m", units=Units(2))
-
-    plain, corrected = found(warm), found(warm, row_in_state(warm, RELU, 1.5))
-    added, row, before = corrected.correction, ranked_row(corrected), ranked_row(plain)
-    assert plain.correction is None
-    assert added is not None
-    assert added.energy_j is not None
-    assert row.time_s == pytest.approx(1.5)
+    plain = with_sum(sum_of({RELU: 1}, row_of(RELU, 1.0, 2.0)))
+    curve = Curve(((1, Excess(Estimate(0.5, 0.0), Estimate(1.0, 0.0))),))
+    corrected = replace(plain, corrections=Corrections({ELEMENTWISE: curve}))
+    row, before = ranked_row(corrected), ranked_row(plain)
     assert row.time_standard_error_s == pytest.approx(
-        math.hypot(before.time_standard_error_s or 0.0, added.time_s.standard_error, METHOD_ERROR_RATIOS["time"] * 1.5)
+        math.hypot(before.time_standard_error_s or 0.0, METHOD_ERROR_RATIOS["time"] * 1.5)
     )
-    energy_j = 2.0 + added.energy_j.value
-    assert row.energy_j == pytest.approx(energy_j)
     assert row.energy_standard_error_j == pytest.approx(
-        math.hypot(
-            before.energy_standard_error_j or 0.0,
-            added.energy_j.standard_error,
-            METHOD_ERROR_RATIOS["energy"] * energy_j,
-        )
+        math.hypot(before.energy_standard_error_j or 0.0, METHOD_ERROR_RATIOS["energy"] * 3.0)
     )
 
 

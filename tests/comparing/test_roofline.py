@@ -11,7 +11,6 @@ from opcost.comparing.roofline import (
     FP32,
     MEMORY,
     SHEETS,
-    STREAM_BYTES,
     TF32,
     Roof,
     Roofline,
@@ -25,6 +24,7 @@ from opcost.comparing.roofline import (
 )
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow
+from opcost.operators.cache_chains import STREAM_BYTES
 from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.running.shipped_counts import counts_in, counts_of_operators

@@ -3,12 +3,12 @@ from dataclasses import fields, replace
 import pytest
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS
 
-from opcost.measuring.conditions import ADDED_FIELDS, GRAPH, STATE, Conditions, measurement_key
+from opcost.measuring.conditions import ADDED_FIELDS, COLD, GRAPH, Conditions, measurement_key
 from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, short_hash
 
 OTHER_VALUES = {bool: lambda value: not value, int: lambda value: value + 1, float: lambda value: value + 1.0}
-OTHERS_OF_A_FEW = {"precision": "fp32", "cpu_threads": 4, "execution": GRAPH, "cache": STATE}
+OTHERS_OF_A_FEW = {"precision": "fp32", "cpu_threads": 4, "execution": GRAPH, "cache": COLD}
 
 
 def changed(field_name):

@@ -66,4 +66,4 @@ def test_no_committed_row_has_an_impossible_power() -> None:
             kind = "pauses" if Flag.DUTY_CYCLE in measured.flags else "lasting" if lasts else "short"
             largest[kind] = max(largest.get(kind, 0.0), measured.power_w / limit_w)
     # As docs/method.md says.
-    assert largest == pytest.approx({"short": 1.12, "lasting": 0.9993, "pauses": 1.48}, abs=0.005)
+    assert largest == pytest.approx({"short": 1.12, "lasting": 0.9993, "pauses": 1.49}, abs=0.005)

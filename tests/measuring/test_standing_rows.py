@@ -59,7 +59,7 @@ def test_a_condition_that_cannot_touch_the_dtypes_is_irrelevant(operator: Operat
 
 def changed(name: str) -> Conditions:
     value = getattr(SIMULATED_CONDITIONS, name)
-    others = {"precision": "tf32", "cpu_threads": 4, "execution": "graph", "cache": "state"}
+    others = {"precision": "tf32", "cpu_threads": 4, "execution": "graph", "cache": "cold"}
     if isinstance(value, bool):
         return replace(SIMULATED_CONDITIONS, **{name: not value})  # type: ignore[arg-type]
     other = others.get(name, False if name.startswith("matmul_") else value + 1 if isinstance(value, int) else "other")

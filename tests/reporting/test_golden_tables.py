@@ -20,6 +20,7 @@ from test_tables import COMPARED
 
 from opcost.comparing.comparison import Remark, RemarkKind
 from opcost.comparing.conditions_side_by_side import SideBySide
+from opcost.comparing.corrections import Corrections
 from opcost.comparing.coverage import Addition, CoveredShare
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.predicted_run import PredictedCalls, PredictedRun, Range, Widened, WidthReason
@@ -427,8 +428,9 @@ def prediction_of(
     time, energy = Range(0.05683, 0.02959, 0.1091), Range(39.03, 21.38, 71.25)
     of_run = [] if calls else [Widened(WidthReason.UNCORRECTED), Widened(WidthReason.FEW_WHOLES)]
     of_calls = [Widened(reason, 0.123, ("Linear", "add", "GELU", "cat")) for reason in ABOUT_OPERATORS if calls]
+    corrections = Corrections({}) if calls else None
     named = {"name": "vit_b_16_64x3x224x224", "input_size": (64, 3, 224, 224), "units": Units(64)}
-    result = ModelResult(GPU, whole, **named)
+    result = ModelResult(GPU, whole, corrections=corrections, **named)
     shares = (0.1, 0.05) if calls else (1.0, 0.0)
     run = PredictedRun(time, energy, *shares, calls, result, (*of_calls, *of_run))
     memory = NeededMemory(346_000_000, needed, 141_000_000_000)

@@ -92,6 +92,7 @@ def test_the_database_has_all_of_its_models_in_graphs_and_some_eagerly() -> None
     ]
     assert {"resnet50_32x3x224x224_bf16_channels_last", "llama31_8b_1x2048"} <= set(under(found, "bf16").complete)
     assert under(found, "amp-bf16").complete == ("resnet50_32x3x224x224_amp-bf16", "vit_b_16_32x3x224x224_amp-bf16")
+    assert [one.complete for one in found if one.conditions.cache == "cold"] == [()]
     assert len(eager.complete) == 8
     assert sum(model.missing for model in eager.partial) > eager.missing
     assert eager.expected_s < sum(model.expected_s for model in eager.partial)

@@ -188,13 +188,13 @@ def test_one_bench_measures_in_several_settings(campaign: SimulatedCampaign) -> 
 def test_a_request_says_how_models_are_run_and_configs_their_precision(campaign: SimulatedCampaign) -> None:
     campaign.add_model("a", {RELU: 1})
     campaign.add_model("b", {RELU: 1}, precision="fp32")
-    request = replace(campaign.request(), setting=Setting(execution="eager"))
+    request = replace(campaign.request(), setting=Setting(cache="cold"))
     measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
     measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
-    found = [(row.conditions.precision, row.conditions.execution) for row in rows(campaign)]
-    assert found == [("torch-default", "eager"), ("fp32", "eager")]
+    found = [(row.conditions.precision, row.conditions.cache) for row in rows(campaign)]
+    assert found == [("torch-default", "cold"), ("fp32", "cold")]
     assert len({row.key for row in rows(campaign)}) == 2
-    assert set(campaign.settings) == {Setting(execution="eager"), Setting("fp32", "eager")}
+    assert set(campaign.settings) == {Setting(cache="cold"), Setting("fp32", cache="cold")}
     assert campaign.built == [*2 * [RELU], *6 * [MODEL]]
 
 

@@ -20,15 +20,17 @@ import pytest
 import warm_python
 from committed_tables import committed, of_boards
 from simulated_apparatus import RecordedProgress, SimulatedCampaign
-from simulated_machine import NEAR, SIMULATED_CONDITIONS, Load, row_in_state
+from simulated_machine import SIMULATED_CONDITIONS, Load
 
-from opcost.comparing.model_result import Evidence, ModelResult
+from opcost.comparing.corrections import Corrections, Curve
 from opcost.comparing.operator_costs import CostShare
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, FEWEST_WHOLES, SORTS, TIME, ranked, sum_errors
 from opcost.errors import UserError
-from opcost.measuring.conditions import GRAPH, measurement_key
+from opcost.estimates import Estimate
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.operators.counts import EVERYTHING, OperatorCount, select
+from opcost.measuring.record import Excess
+from opcost.operators.cache_chains import KINDS
+from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 from opcost.reporting.ranking_tables import (
@@ -51,7 +53,6 @@ from opcost.storage.configs import ModelFolders
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
-from opcost.summing.summation import Measurements
 from opcost.units import percent
 
 ROOT = Path(__file__).parents[2]
@@ -712,7 +713,9 @@ def test_a_complete_sum_takes_the_place_of_a_whole_and_says_its_expected_error(
     # It is called corrected only if it is, and has no standard error beside its expected one.
     (device,) = alone.rankings
     (model,) = device.models
-    one = replace(model, result=as_in_states(model.result))
+    curve = Curve(((1, Excess(Estimate(0.0, 0.0), Estimate(0.0, 0.0))),))
+    known = Corrections(dict.fromkeys(KINDS, curve))
+    one = replace(model, result=replace(model.result, corrections=known))
     corrected = replace(alone, rankings=(replace(device, models=(one,)),))
     for shown_report, headings in (
         (alone, "sum of operators (one run) per sample"),
@@ -722,22 +725,6 @@ def test_a_complete_sum_takes_the_place_of_a_whole_and_says_its_expected_error(
         assert headings in words
         assert words.count("sum of operators") == 1
         assert "±" not in words
-
-
-def as_in_states(result: ModelResult) -> ModelResult:
-    """Return the sum in graphs whose calls take in their states what they take warm."""
-    conditions = replace(result.conditions, execution=GRAPH)
-    parts = [
-        (part.case.operator, replace(part.row, key=measurement_key(part.case, conditions), conditions=conditions))
-        for part in result.cost.parts
-    ]
-    in_states = [row_in_state(row, operator, row.measurement.time_s) for operator, row in parts]
-    calls = tuple(replace(count, reuse=(NEAR,) * count.occurrences) for count in result.counts.counts)
-    evidence = Evidence(Measurements([*(row for _, row in parts), *in_states]))
-    found = evidence.result(select(replace(result.counts, counts=calls), (EVERYTHING,)), (), conditions)
-    return replace(
-        result, conditions=conditions, cost=found.cost, selection=found.selection, measurements=found.measurements
-    )
 
 
 def test_an_incomplete_sum_is_no_cost_but_says_what_is_measured(campaign: SimulatedCampaign, printed: Printed) -> None:

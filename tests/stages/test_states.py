@@ -163,9 +163,6 @@ def test_a_call_whose_state_is_not_measured_costs_what_it_costs_warm_and_it_is_s
     assert report.comparisons[0].time_s == pytest.approx(5 * WARM_TIME_S, rel=0.02)
     assert report.comparisons[0].correction_time_s is None
     assert RemarkKind.NOT_IN_STATE in [remark.kind for remark in report.remarks[0]]
-    (warm,) = compare_models(campaign.request())
-    assert warm.comparisons[0].correction_time_s is None
-    assert RemarkKind.UNCORRECTED_UNKNOWN in [remark.kind for remark in warm.remarks[0]]
 
 
 def test_a_model_is_done_as_soon_as_its_states_are_tried(campaign: SimulatedCampaign) -> None:

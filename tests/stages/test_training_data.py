@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from simulated_apparatus import RecordedProgress
-from simulated_machine import row_in_state
 
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, sum_errors
 from opcost.measuring.conditions import Conditions
-from opcost.operators.texts import parse_operator
 from opcost.running.request import Request
 from opcost.stages import predict as trained_module
 from opcost.stages.predict import training_data, training_fingerprint
@@ -22,7 +20,7 @@ from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
-TABLES = ("operator_measurements", "full_model_measurements", "model_operators")
+TABLES = ("operator_measurements", "full_model_measurements", "model_operators", "calls_in_chains")
 MODEL = b",resnet34_"
 LEARNED, OTHERS = b"-b5778c1496bbb68b", b"-95ae9a2e0164342e"
 """The ends of keys under two sets of conditions."""
@@ -38,7 +36,7 @@ def key_of(line: bytes) -> bytes:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Database:
-    """Return the rows of one model under two sets of conditions."""
+    """Return the rows of one model under two sets of conditions, and all chains."""
     header, *counts = committed("model_operators")
     own = [line for line in counts if MODEL in line]
     operators = {line.split(b",", 2)[1].partition(b"-")[0] for line in own}
@@ -47,6 +45,7 @@ def database(tmp_path: Path) -> Database:
         header, *rows = committed(name)
         wanted = [line for line in rows if key_of(line).partition(b"-")[0] in operators]
         (tmp_path / f"{name}.csv").write_bytes(b"".join([header, *wanted]))
+    (tmp_path / "calls_in_chains.csv").write_bytes(b"".join(committed("calls_in_chains")))
     return Database(tmp_path)
 
 
@@ -81,12 +80,14 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
 
 
 def test_rows_that_are_not_learned_from_leave_the_fingerprint(database: Database, conditions: Conditions) -> None:
-    """Those under other conditions, and counts of other operators."""
+    """Those under other conditions, chains of another dtype, and counts of other operators."""
     before = training_fingerprint(database, conditions)
     assert before == training_fingerprint(Database(database.folder), conditions)
     for name in TABLES[:2]:
         append(database, name, (line for line in committed(name) if key_of(line).endswith(OTHERS)))
     append(database, "model_operators", (line for line in committed("model_operators") if b",vit_b_16_" in line))
+    chains = [line for line in committed("calls_in_chains") if b"bfloat16" not in line]
+    (database.folder / "calls_in_chains.csv").write_bytes(b"".join(chains))
     assert training_fingerprint(database, conditions) == before
     first, other = (training_fingerprint(database, conditions, models) for models in (["a"], ["a", "b"]))
     assert first != other == training_fingerprint(database, conditions, ["b", "a"])
@@ -108,26 +109,14 @@ def test_a_row_that_is_learned_from_changes_it(name: str, database: Database, co
     before = training_fingerprint(database, conditions)
     path = database.folder / f"{name}.csv"
     own = path.read_bytes().splitlines(keepends=True)
-    has_conditions = name != "model_operators"
-    # The first line of counts is that of the whole model.
-    append(database, name, (line for line in own[2:] if not has_conditions or key_of(line).endswith(LEARNED)))
+    if name == "calls_in_chains":
+        # They correct its sums.
+        path.unlink()
+    else:
+        has_conditions = name != "model_operators"
+        # The first line of counts is that of the whole model.
+        append(database, name, (line for line in own[2:] if not has_conditions or key_of(line).endswith(LEARNED)))
     assert training_fingerprint(database, conditions) != before
-
-
-def test_rows_in_state_are_learned_from_as_they_correct_sums(database: Database, conditions: Conditions) -> None:
-    before, request = (
-        training_fingerprint(database, conditions),
-        Request((), ModelFolders(ROOT / "measurements"), database),
-    )
-    configs = [config for config in request.configs() if config.name.startswith("resnet34_")]
-    warm = next(row for row in database.operator_measurements.rows() if row.conditions == conditions)
-    operator = parse_operator(warm.operator, warm.parameters, warm.inputs, warm.training_mode)
-    in_state = row_in_state(warm, operator, 2 * warm.measurement.time_s)
-    database.operator_measurements.append(in_state)
-    assert training_fingerprint(database, conditions) != before
-    data = read_ranking_data(request, configs, (), under=conditions)
-    assert in_state in data.operator_rows
-    assert data.evidence.measurements.has_states
 
 
 def test_rows_that_come_while_costs_are_learned_are_not_taken_as_learned(

@@ -11,9 +11,7 @@ from simulated_machine import simulated_row
 from opcost.errors import UserError
 from opcost.measuring.flags import Flag
 from opcost.measuring.record import MeasurementRow, is_flagged
-from opcost.operators.counts import case_key
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.stages.check_files import merge
 from opcost.storage.database import Database
 from opcost.storage.table import CsvTable
 
@@ -80,7 +78,7 @@ def test_a_mode_that_was_never_measured_is_refused(tmp_path):
         ("clocks held down by the power limit for 30% of the loop", (Flag.POWER_CAPPED,)),
         ("at the power limit of 700 W: slower where it lasts", (Flag.AT_POWER_LIMIT,)),
         ("at the power limit, and nothing tells of clocks", (Flag.POWER_CAP_UNKNOWN,)),
-        ("in-place kernel run into another tensor; in place: as warm", (Flag.MODIFIES_INPUT,)),
+        ("in-place kernel run into another tensor; in place: as warm", (Flag.MODIFIES_INPUT, Flag.RAN_WARM)),
         ("its output holds NaN or infinity", (Flag.NOT_FINITE,)),
         ("of the overhead: clocks still low from the load before for 40% of the loop", (Flag.CLOCKS_STILL_LOW,)),
     ],
@@ -138,21 +136,3 @@ def test_a_table_with_a_former_name_is_read_and_goes_on(tmp_path):
     assert again.rows() == [ROW]
     Database(tmp_path).drift_checks.append(ROW)
     assert [path.name for path in tmp_path.iterdir()] == ["sentinel_measurements.csv"]
-
-
-def test_a_table_and_a_cache_mode_that_are_gone_hinder_nothing(tmp_path):
-    """Version 0.2 had corrections in ``calls_in_chains.csv``, and rows with weights from memory."""
-    database = Database(Path(shutil.copytree(KEPT.folder, tmp_path / "database")))
-    gone = database.folder / "calls_in_chains.csv"
-    before = gone.read_bytes()
-    rows = database.operator_measurements.rows()
-    conditions = replace(rows[0].conditions, cache="cold")
-    cold = replace(rows[0], key=f"{case_key(rows[0].key)}-{conditions.key}", conditions=conditions)
-    database.operator_measurements.append(cold)
-    assert database.operator_measurements.rows() == [*rows, cold]
-    assert [problem for table in database.tables if table.path.exists() for problem in table.problems()] == []
-    own = Database(tmp_path / "own")
-    own.folder.mkdir()
-    merge(own, [database])
-    assert own.operator_measurements.rows() == [*rows, cold]
-    assert gone.read_bytes() == before

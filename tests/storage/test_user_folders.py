@@ -127,8 +127,8 @@ def test_a_file_that_the_user_has_written_meanwhile_is_kept(tmp_path: Path) -> N
 def test_rows_that_are_shipped_later_count_once(tmp_path: Path) -> None:
     shipped, both = Database(shipped_database()), Database(tmp_path / "database", shipped_database())
     own = Database(tmp_path / "database")
-    assert own.meter_qualifications.append_missing(shipped.meter_qualifications.rows()) > 0
-    assert both.meter_qualifications.rows() == shipped.meter_qualifications.rows()
+    assert own.calls_in_chains.append_missing(shipped.calls_in_chains.rows()) > 0
+    assert both.calls_in_chains.rows() == shipped.calls_in_chains.rows()
 
 
 def test_a_link_to_a_shipped_table_is_not_written(tmp_path: Path) -> None:
