@@ -4,7 +4,9 @@ Example: PYTHONPATH=. python benchmarks/call_states.py --data --code --precision
 
 Needs a GPU. Each time is that beyond the same work without the call. --data: a call that reads what was written before
 so many bytes of other data. --code: a call behind so many kinds of other kernels since it ran last. --precision: a call
-in a state, with its error and the time that it took, by the precision that was asked for. --energy: time and energy of
+in a state, with its error and the time that it took, by the precision that was asked for. --behind: the time of a call
+as a difference, with rests of so many microseconds behind it, and by the profiler, with the times that the other
+kernels take more behind it. --energy: time and energy of
 calls in loops of themselves, of copies with other inputs in turn, with other outputs in turn, and of both, and behind
 other kinds of kernels; then the power of waiting and the energy of bytes that follow from them.
 """
@@ -19,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
+from torch.profiler import ProfilerActivity, profile
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
@@ -36,11 +39,14 @@ from opcost.running.qualification import qualified
 from opcost.storage.database import Database
 from opcost.torch_backend.call_states import Eviction, calls_in_state
 from opcost.torch_backend.repeated_calls import Layer
+from opcost.torch_backend.values import distinct_tensors
 from opcost.torch_backend.workload import EagerWorkload, additions, as_graph, beside
 
 DEVICE = "cuda"
 MB = 10**6
 PRECISION = 0.003
+CYCLES_PER_US = 1980
+NOTICED_US = 0.15
 ENERGY_PROTOCOL = MeasurementProtocol(0.3, 1.0)
 
 
@@ -134,6 +140,54 @@ def control_rows() -> Iterator[list[object]]:
         instruments = Instruments(no_meters(DEVICE).meter(""), SystemClock())
         found = run_pairs(pair, instruments, PRECISION, 1.0).time_s
         yield [f"{1e6 * found.value:.4f} ± {1e6 * found.standard_error:.4f}"]
+
+
+def images_in_fp32() -> Iterator[tuple[str, Layer]]:
+    """Operators whose differences are 0.5 us to 5 us below what they take in their models (``docs/log/states.md``)."""
+    for channels, side in ((72, 56), (384, 14)):
+        image = torch.randn(32, channels, side, side, device=DEVICE)
+        filters = torch.randn(channels, 1, 3, 3, device=DEVICE)
+        yield f"depthwise 3x3 fp32 {channels}@{side}", Layer(F.conv2d, (image, filters, None, 1, 1, 1, channels), {})
+        statistics = torch.zeros(channels, device=DEVICE), torch.ones(channels, device=DEVICE)
+        yield f"batch norm fp32 {channels}@{side}", Layer(F.batch_norm, (image, *statistics), {})
+        yield f"ReLU in place fp32 {channels}@{side}", Layer(F.relu, (image.clone(), True), {})
+
+
+def kernel_times_us(call: Call) -> list[float]:
+    """Return the times of a call's kernels in a captured graph, in us, by the profiler."""
+    graph, replays = torch.cuda.CUDAGraph(), 20
+    call()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        call()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(replays):
+            graph.replay()
+        torch.cuda.synchronize()
+    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
+    kernels = sorted((one.start_ns(), one.duration_ns()) for one in events if one.device_type().name == "CUDA")
+    durations = np.array([duration for _, duration in kernels]).reshape(replays, -1)
+    return list(1e-3 * durations[replays // 2 :].mean(axis=0))
+
+
+def behind_rows(rests_us: list[int]) -> Iterator[list[object]]:
+    evict = Eviction(DEVICE)
+    for name, layer in (*operators(), *images_in_fp32()):
+        number = len(distinct_tensors(layer.args, layer.kwargs))
+        for place, is_far in ((Place.NEAR, False), (Place.NEAR, True), (Place.FAR, True)):
+            state = CallState((place, *(Place.FAR,) * (number - 1)), False, is_far)
+            calls, row = calls_in_state(layer, state, evict), list[object]()
+            assert calls.overhead is not None
+            for rest_us in rests_us:
+                rest = [partial(torch.cuda._sleep, CYCLES_PER_US * rest_us)] if rest_us else []
+                found_us, error_us, _ = timed(in_turn(calls.cycle, *rest), in_turn(calls.overhead, *rest))
+                row.append(f"{found_us:.2f} ± {error_us:.2f}")
+            without, together = (kernel_times_us(in_turn(one, one)) for one in (calls.overhead, calls.cycle))
+            # The kernels of the second round, which follow a call or not.
+            half, own = len(without) // 2, len(together) // 2
+            more = [with_it - alone for with_it, alone in zip(together[own : own + half], without[half:], strict=True)]
+            noticed = " ".join(f"{place}:{us:+.2f}" for place, us in enumerate(more) if abs(us) > NOTICED_US)
+            yield [name, state, *row, f"{sum(together[own + half :]):.2f}", f"{sum(more):+.2f}", noticed]
 
 
 def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
@@ -236,7 +290,7 @@ def show_energies(database: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for part in ("data", "code", "precision"):
+    for part in ("data", "code", "precision", "behind"):
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--energy", type=Path, metavar="DATABASE", help="folder for the meters' qualification and logs")
     chosen = parser.parse_args()
@@ -255,6 +309,10 @@ def main() -> None:
             show("us behind kinds of kernels", list(numbers), code_rows(numbers))
         if chosen.energy:
             show_energies(chosen.energy)
+        if chosen.behind:
+            rests = [0, 5, 20]
+            heads = ["", "", *rests, "by the profiler", "others take more", "at places"]
+            show("us of a call, by rests behind it", heads, behind_rows(rests))
         if chosen.precision:
             show("us of nothing", [], control_rows())
             errors = [0.02, 0.01, 0.005, 0.002]

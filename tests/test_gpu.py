@@ -36,6 +36,7 @@ from opcost.meters.nvidia_smi import AVERAGE, INSTANT
 from opcost.meters.nvml import COUNTER, SAMPLES, Nvidia
 from opcost.meters.opening import no_meters
 from opcost.operators.counts import Case, OperatorCounts
+from opcost.operators.input_roles import ATTENTION_BACKWARD
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA
 from opcost.power.ports import DeviceFacts
@@ -373,6 +374,24 @@ def test_a_position_in_a_cache_is_put_back_in_a_graph_and_costs_nothing() -> Non
     assert torch.allclose(cache[-1], (x @ weight)[0])
     assert not cache[:-1].any()
     assert device_time_s(workload.overhead, 20) < 0.2 * device_time_s(workload, 20)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_backward_of_an_attention_runs_alone_and_in_a_graph(dropout: float) -> None:
+    class Attending(torch.nn.Module):
+        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            with torch.enable_grad():
+                given = [one.detach().requires_grad_() for one in inputs]
+                outputs = F.scaled_dot_product_attention(*given, dropout_p=dropout)
+                return torch.autograd.grad(outputs.sum(), given)
+
+    ready = ReadyModel(Attending().eval(), tuple(torch.randn(2, 4, 64, 32, device=GPU) for _ in range(3)))
+    counts = capture(run_first(ready), model_operator("attending", None, (2, 4, 64, 32)))
+    (count,) = (one for one in counts.counts if one.operator.operator in ATTENTION_BACKWARD)
+    workload = as_graph(operator_workload(count.operator, GPU))
+    assert (workload.execution, workload.flags) == ("graph", ())
+    workload.run(3)
+    workload.finish()
 
 
 def test_a_graph_whose_output_is_not_finite_says_so() -> None:

@@ -346,6 +346,12 @@ def _whole_numbers(value: PlainValue, sides: int) -> tuple[int, ...]:
     return numbers * sides if len(numbers) == 1 else numbers
 
 
+ATTENTION_BACKWARD = frozenset(
+    f"torch.ops.aten._scaled_dot_product_{kind}_attention{device}_backward"
+    for kind, device in (("efficient", ""), ("flash", ""), ("flash", "_for_cpu"), ("cudnn", ""))
+)
+"""Operations whose inputs are in part what their forwards save: no values that are drawn are such sums and seeds."""
+
 QUANTISED = "torch.ops.quantized."
 """The beginning of the names of quantised operations, whose scalars are the scales of their results."""
 

@@ -252,18 +252,20 @@ def leave_out(request: Request, mistakes: Sequence[tuple[ModelConfig, UserError]
         warn_left_out(line)
 
 
-def selected(request: Request, configs: Sequence[ModelConfig]) -> list[tuple[ModelConfig, OperatorCounts]]:
+def selected(
+    request: Request, configs: Sequence[ModelConfig], shipped: Mapping[str, OperatorCounts] = MappingProxyType({})
+) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with their filtered counts, if these are up to date with the whitelist and not empty.
 
-    If the request names operators itself, the counts of block 0 are filtered by them. Other models are left out or are
-    an error, as those without counts; see ``counted``.
+    ``shipped`` has those of models without a pickle, by name. If the request names operators itself, the counts of
+    block 0 are filtered by them. Other models are left out or are an error, as those without counts; see ``counted``.
 
     Raises UserError: with one line for each mistake, if a model with one is named or no model is left.
     """
     if request.operators is not None:
         models = counted(request, configs, COUNTS)
         return [(config, select(counts, request.operators).kept) for config, counts in models]
-    models = counted(request, configs, FILTERED_COUNTS)
+    models = counted(request, configs, FILTERED_COUNTS, shipped)
     whitelist = request.whitelist() if any(is_counted(config) for config, _ in models) else ()
     found, mistakes = [], []
     for config, kept in models:

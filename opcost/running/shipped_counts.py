@@ -12,13 +12,13 @@ from typing import TypeAlias
 
 from opcost.columns import grouped
 from opcost.errors import UserError, shortened
-from opcost.operators.counts import OperatorCount, OperatorCounts, completed
+from opcost.operators.counts import OperatorCount, OperatorCounts, completed, select
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
 from opcost.operators.tuples import META, Phase
 from opcost.running.request import Request, counted
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
-from opcost.storage.model_counts import COUNTS
+from opcost.storage.model_counts import COUNTS, is_counted
 from opcost.storage.table import CsvTable
 
 Identity: TypeAlias = tuple[str, tuple[str, ...]]
@@ -73,6 +73,13 @@ def counted_or_shipped(
 ) -> list[tuple[ModelConfig, OperatorCounts]]:
     """Return the configs with the counts of block 0, else with shipped ones, see ``counted`` for all else."""
     return counted(request, configs, COUNTS, shipped_counts(request.database, configs), reasons)
+
+
+def kept_of_shipped(request: Request, configs: Iterable[ModelConfig]) -> Mapping[str, OperatorCounts]:
+    """Return the shipped counts of named models that are not counted here, by name, reduced by the whitelist."""
+    named = [config for config in configs if request.is_named(config) and not is_counted(config)]
+    whitelist = request.whitelist() if named else ()
+    return {name: select(counts, whitelist).kept for name, counts in shipped_counts(request.database, named).items()}
 
 
 def ship_counts(database: Database, configs: Collection[ModelConfig]) -> None:

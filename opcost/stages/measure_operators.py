@@ -36,7 +36,7 @@ from opcost.running.expected_times import size_of, sizes_in
 from opcost.running.plan import Work
 from opcost.running.planned_bench import AssumedVersions, assumed_versions
 from opcost.running.request import RunRequest, selected, without_grids
-from opcost.running.shipped_counts import counted_or_shipped, ship_counts
+from opcost.running.shipped_counts import counted_or_shipped, kept_of_shipped, ship_counts
 from opcost.storage.configs import ModelConfig, model_tuple, set_done
 from opcost.summing.in_state import limits_of
 from opcost.units import some_of
@@ -93,7 +93,7 @@ def measure_operators(
         whitelist = request.whitelist()
         models = [(one, select(counts, whitelist).kept) for one, counts in counted_or_shipped(request, configs)]
     else:
-        models = selected(request, configs)
+        models = selected(request, configs, kept_of_shipped(request, configs))
     _warn_of_unknown_values(models, input_data)
     works = [
         Work(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
@@ -44,7 +45,7 @@ from opcost.operators.tuples import (
     seed_of,
 )
 from opcost.operators.values import NORMAL, NORMAL_DATA, USUAL, InputData, InputStatistics, InputValues, Pattern, Role
-from opcost.torch_backend.values import distinct_tensors, real_value, stored_elements, tensors_within
+from opcost.torch_backend.values import arguments_by_name, distinct_tensors, real_value, stored_elements, tensors_within
 
 MOST_ELEMENTS = 2**22
 """Inputs with more elements or of larger tables are taken as usual: they would take seconds on a CPU."""
@@ -325,6 +326,54 @@ def operator_inputs(
     if isinstance(place, int):
         cast(torch.Tensor, args[place]).requires_grad_()
     return args, keywords
+
+
+SAVED_AS = MappingProxyType(
+    {"output": "out", "log_sumexp": "logsumexp", "rng_state": "philox_seed", "unused": "philox_offset"}
+)
+"""Names of what an attention's forward returns, and those of its backward's arguments."""
+
+
+@dataclass(frozen=True, eq=False)
+class WithSeeds:
+    """A function whose seeds, by their places, are on the host, or on the GPU while a CUDA graph is captured.
+
+    A kernel of the attention reads them from where a run would have them; elsewhere the process ends.
+    """
+
+    function: Callable[..., object]
+    captured: Mapping[int, torch.Tensor]
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        # The function of torch.cuda says no during captures, so that models run as they were counted.
+        if torch._C._cuda_isCurrentStreamCapturing():
+            args = tuple(self.captured.get(place, value) for place, value in enumerate(args))
+        return self.function(*args, **kwargs)
+
+
+def after_forward(
+    function: Any, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> tuple[Callable[..., object], tuple[object, ...]]:
+    """Return an attention's backward with its arguments, among which are what its forward saves for it."""
+    forward: Any = getattr(torch.ops.aten, function.__name__.removesuffix("_backward")).default
+    given = {**arguments_by_name(function.default, args, dict(kwargs)), "compute_log_sumexp": True}
+    taken = {one.name: given[one.name] for one in forward._schema.arguments if one.name in given}
+    with torch.no_grad():
+        results = forward(**taken)
+    names = [SAVED_AS.get(one.name, one.name) for one in forward._schema.returns]
+    saved = {name: result for name, result in zip(names, results, strict=True) if isinstance(result, torch.Tensor)}
+    ready, captured = list(args), dict[int, torch.Tensor]()
+    for place, (argument, drawn) in enumerate(zip(function.default._schema.arguments, args, strict=False)):
+        result = saved.get(argument.name)
+        if result is None or not isinstance(drawn, torch.Tensor):
+            continue
+        if drawn.is_floating_point():
+            drawn.copy_(result)
+        else:
+            ready[place] = result
+            if result.device != drawn.device:
+                captured[place] = result.to(drawn.device)
+    return WithSeeds(function, captured) if captured else function, tuple(ready)
 
 
 def model_inputs(

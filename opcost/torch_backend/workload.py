@@ -23,6 +23,7 @@ from opcost.measuring.flags import Flag, Flags, joined_notes
 from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import cycles_and_pause
 from opcost.measuring.workload import Call, Calls, Workload
+from opcost.operators.input_roles import ATTENTION_BACKWARD
 from opcost.operators.reuse import CallState
 from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
@@ -40,7 +41,7 @@ from opcost.torch_backend.cuda_graph import (
     elapsed_s,
     time_in_graph_s,
 )
-from opcost.torch_backend.inputs import operator_inputs
+from opcost.torch_backend.inputs import after_forward, operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.ready_model import REFUSALS
@@ -280,6 +281,8 @@ def operator_call(
 ) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]]:
     """Return an operator with fresh weights and arguments; a CannotMeasureError if it cannot be built here."""
     function, (args, kwargs) = build_operator(operator, device), operator_inputs(operator, device, data)
+    if operator.operator in ATTENTION_BACKWARD:
+        function, args = after_forward(function, args, kwargs)
     weights = matrices_of(function, args) if data.weight_zeros_ratio else []
     if data.weight_zeros_ratio and not weights:
         raise CannotMeasureError("the operator has no weights that can be set to zero")

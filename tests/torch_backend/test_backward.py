@@ -11,7 +11,7 @@ from opcost.operators.counts import OperatorCounts
 from opcost.operators.tuples import model_operator
 from opcost.torch_backend.alone import difference
 from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.inputs import operator_inputs
+from opcost.torch_backend.inputs import WithSeeds, operator_inputs
 from opcost.torch_backend.operators import function_tuple
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.workload import operator_call
@@ -227,3 +227,32 @@ def test_squares_that_an_optimiser_keeps_are_not_negative() -> None:
         function, args, kwargs = operator_call(operator, "cpu")
         result = function(*args, **kwargs)
         assert all(one.isfinite().all() for one in (args[0] if in_place else result))  # type: ignore[attr-defined]
+
+
+class Attending(nn.Module):
+    """The gradients of an attention, which torch computes by what its forward saved."""
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.enable_grad():
+            given = [one.detach().requires_grad_() for one in inputs]
+            return torch.autograd.grad(nn.functional.scaled_dot_product_attention(*given).sum(), given)
+
+
+def test_the_backward_of_an_attention_finds_what_its_forward_saves() -> None:
+    ready = ReadyModel(Attending().eval(), tuple(torch.randn(2, 3, 16, 8) for _ in range(3)))
+    counts = capture(run_first(ready), model_operator("attending", None, (2, 3, 16, 8)))
+    (count,) = (one for one in counts.counts if one.operator.short_name.endswith("attention_for_cpu_backward"))
+    function, args, kwargs = operator_call(count.operator, "cpu")
+    found, (gradient, *given) = function(*args, **kwargs), args[:4]
+    given = [one.clone().requires_grad_() for one in given]
+    expected = torch.autograd.grad(nn.functional.scaled_dot_product_attention(*given), given, gradient)
+    for own, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, other)
+
+
+def test_seeds_are_on_the_gpu_only_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, device = torch.tensor(1), torch.tensor(2)
+    seeded = WithSeeds(lambda *args: args, {1: device})
+    for is_captured, expected in ((False, host), (True, device)):
+        monkeypatch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda answer=is_captured: answer)
+        assert seeded(0, host) == (0, expected)
