@@ -829,3 +829,15 @@ def test_rows_of_three_builds_say_how_long_the_next_whole_takes(campaign: Simula
     run_full(campaign, *names)
     (report,) = run_full(campaign, "m3", dry_run=True)
     assert report.expected_s == pytest.approx(3 * (SHORT.warm_up_s + SHORT.loop_s), rel=0.5)
+
+
+def test_a_named_model_of_the_database_needs_no_count(campaign: SimulatedCampaign) -> None:
+    config = campaign.add_model("a", {RELU: 2})
+    run(campaign)
+    for kind in (COUNTS, FILTERED_COUNTS):
+        kind.path(config).unlink()
+    campaign.database.operator_measurements.path.unlink()
+    (report,) = run(campaign, "a")
+    assert progress_of(report) == (1, 0, 1, 0, 0)
+    with pytest.raises(UserError, match="no model is"):
+        run(campaign)
