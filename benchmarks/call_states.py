@@ -5,8 +5,8 @@ Example: PYTHONPATH=. python benchmarks/call_states.py --data --code --precision
 Needs a GPU. Each time is that beyond the same work without the call. --data: a call that reads what was written before
 so many bytes of other data. --code: a call behind so many kinds of other kernels since it ran last. --precision: a call
 in a state, with its error and the time that it took, by the precision that was asked for. --behind: the time of a call
-as a difference, with rests of so many microseconds behind it, and by the profiler, with the times that the other
-kernels take more behind it. --energy: time and energy of
+as a difference, with rests of so many microseconds behind it, between events in a graph, and by the profiler, with the
+times that the other kernels take more behind it. --energy: time and energy of
 calls in loops of themselves, of copies with other inputs in turn, with other outputs in turn, and of both, and behind
 other kinds of kernels; then the power of waiting and the energy of bytes that follow from them.
 """
@@ -170,6 +170,27 @@ def kernel_times_us(call: Call) -> list[float]:
     return list(1e-3 * durations[replays // 2 :].mean(axis=0))
 
 
+def between_events(before: Call, call: Call, replays: int = 30) -> Estimate:
+    """Return the time in us between events around a call and a small kernel, recorded within a captured graph."""
+    graph, small = torch.cuda.CUDAGraph(), torch.zeros(1, device=DEVICE)
+    pairs = [[torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)] for _ in range(10)]
+    call()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        for begin, end in pairs:
+            before()
+            begin.record()
+            call()
+            small.add_(1)
+            end.record()
+    means_us = []
+    for _ in range(replays):
+        graph.replay()
+        torch.cuda.synchronize()
+        means_us.append(1e3 * np.mean([begin.elapsed_time(end) for begin, end in pairs]))
+    return Estimate(float(np.mean(means_us)), float(np.std(means_us) / np.sqrt(replays)))
+
+
 def behind_rows(rests_us: list[int]) -> Iterator[list[object]]:
     evict = Eviction(DEVICE)
     for name, layer in (*operators(), *images_in_fp32()):
@@ -182,6 +203,8 @@ def behind_rows(rests_us: list[int]) -> Iterator[list[object]]:
                 rest = [partial(torch.cuda._sleep, CYCLES_PER_US * rest_us)] if rest_us else []
                 found_us, error_us, _ = timed(in_turn(calls.cycle, *rest), in_turn(calls.overhead, *rest))
                 row.append(f"{found_us:.2f} ± {error_us:.2f}")
+            between_us = between_events(calls.overhead, layer.call).less(between_events(calls.overhead, in_turn()))
+            row.append(f"{between_us.value:.2f} ± {between_us.standard_error:.2f}")
             without, together = (kernel_times_us(in_turn(one, one)) for one in (calls.overhead, calls.cycle))
             # The kernels of the second round, which follow a call or not.
             half, own = len(without) // 2, len(together) // 2
@@ -311,7 +334,7 @@ def main() -> None:
             show_energies(chosen.energy)
         if chosen.behind:
             rests = [0, 5, 20]
-            heads = ["", "", *rests, "by the profiler", "others take more", "at places"]
+            heads = ["", "", *rests, "between events", "by the profiler", "others take more", "at places"]
             show("us of a call, by rests behind it", heads, behind_rows(rests))
         if chosen.precision:
             show("us of nothing", [], control_rows())
