@@ -73,7 +73,13 @@ from opcost.torch_backend.ready_model import (
 )
 from opcost.torch_backend.run_state import changes_since, put_back
 from opcost.torch_backend.switches import autocast_dtypes
-from opcost.torch_backend.values import distinct_tensors, own_tensors, plain_value, stored_parts, tensors_within
+from opcost.torch_backend.values import (
+    distinct_tensors,
+    own_tensors,
+    plain_value,
+    stored_parts,
+    tensors_within,
+)
 from opcost.units import gigaflop, percent, some_of
 
 

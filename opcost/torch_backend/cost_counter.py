@@ -80,6 +80,46 @@ class Work:
         return Work(least_flop(costs), total(costs).memory_bytes, len(costs))
 
 
+UNSHARED_USES = 2
+"""The uses of the memory of a tensor that nothing holds but the argument of a call, with the one that asks."""
+
+
+class _Gradients:
+    """The sums of gradients in a backward pass, which autograd adds in place where no mode watches it."""
+
+    def __init__(self) -> None:
+        self._node: int | None = None
+        self._made: set[int] = set()
+
+    def unwatched(self, operation: Any, args: Sequence[Any]) -> Any:
+        """Return an operation as autograd runs it: a sum in place, if nothing else holds the memory of its first term.
+
+        What the running node has made itself is no such term.
+        """
+        if operation is not torch.ops.aten.add.Tensor or not self._is_in_backward():
+            return operation
+        first, second = args[:2]
+        is_sum = all(isinstance(one, torch.Tensor) and is_dense(one) for one in (first, second))
+        if not is_sum or (first.shape, first.dtype) != (second.shape, second.dtype):
+            return operation
+        storage = first.untyped_storage()
+        is_whole = first.numel() * first.itemsize == storage.nbytes()
+        is_free = torch._C._storage_Use_Count(storage._cdata) <= UNSHARED_USES and storage._cdata not in self._made
+        return torch.ops.aten.add_.Tensor if is_whole and is_free else operation
+
+    def note(self, result: Any) -> None:
+        """Note what a node has made."""
+        if self._is_in_backward():
+            self._made.update(one.untyped_storage()._cdata for one in tensors_of(result) if is_dense(one))
+
+    def _is_in_backward(self) -> bool:
+        node = None if torch.is_grad_enabled() else torch._C._current_autograd_node()
+        number = None if node is None else node._sequence_nr()
+        if number != self._node:
+            self._node, self._made = number, set()
+        return number is not None
+
+
 class Operations(DispatchMode):
     """While active, calls operations by ``run``, which gets an operation with its arguments, also within others."""
 
@@ -88,6 +128,7 @@ class Operations(DispatchMode):
     def __init__(self, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
         super().__init__()
         self._run = run
+        self._gradients = _Gradients()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # TorchScript calls an operation here with function modes on, which would take it for a call of the model.
@@ -98,7 +139,9 @@ class Operations(DispatchMode):
             if isinstance(func, HigherOrderOperator):
                 with self:
                     return run_parts(func, args, kwargs or {})
-            return self._run(func, args, kwargs or {})
+            result = self._run(self._gradients.unwatched(func, args), args, kwargs or {})
+            self._gradients.note(result)
+            return result
 
 
 class CostCounter(Operations):

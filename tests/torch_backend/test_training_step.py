@@ -2,11 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
 
 from opcost.errors import CannotBuildError
@@ -158,7 +160,40 @@ def test_each_call_has_its_phase_and_the_module_whose_forward_it_belongs_to() ->
     # Of the loss.
     assert owners["nll_loss_backward"] == {""}
     # The gradients of both branches are added where the last of them is made.
-    assert owners["add"] == {"model.2.inner.0"}
+    assert owners["add_"] == {"model.2.inner.0"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_added_in_place_where_autograd_does_so_unwatched(name: str) -> None:
+    make, inputs = MODELS[name]
+    model = make()
+    counts = counts_of(step_of(model, inputs))
+    found = Counter(dict.fromkeys(("add", "add_"), 0))
+    for count in of_phase(counts, Phase.BACKWARD):
+        found[count.operator.short_name] += count.occurrences
+    result = loss(model(inputs))
+    with profile() as profiler:
+        result.backward()
+    kinds = {"aten::add": "add", "aten::add_": "add_"}
+    # The gradients of parameters are there already, so that each is added to.
+    parameters = sum(one.grad is not None for one in model.parameters())
+    expected = {kinds[one.key]: one.count for one in profiler.key_averages() if one.key in kinds}
+    assert {"add": found["add"], "add_": found["add_"] + parameters} == {"add": 0, **expected}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_watched_backward_has_the_gradients_of_an_unwatched_one(name: str) -> None:
+    make, inputs = MODELS[name]
+    model = make().eval()
+    found = []
+    for context in (nullcontext(), CostCounter(lambda _: None)):
+        model.zero_grad()
+        result = loss(model(inputs))
+        with context:
+            result.backward()
+        found.append([one.grad for one in model.parameters()])
+    for unwatched, watched in zip(*found, strict=True):
+        torch.testing.assert_close(watched, unwatched)
 
 
 def test_in_place_a_copy_for_the_backward_is_a_call_of_its_own() -> None:
