@@ -54,7 +54,14 @@ from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state
-from opcost.torch_backend.workload import BackgroundLoad, EagerWorkload, as_graph, beside, operator_workload
+from opcost.torch_backend.workload import (
+    BackgroundLoad,
+    EagerWorkload,
+    as_graph,
+    beside,
+    operator_workload,
+    with_memory_peak,
+)
 from opcost.units import short_uuid
 from tests.small_model import SmallModel
 
@@ -374,6 +381,16 @@ def test_a_position_in_a_cache_is_put_back_in_a_graph_and_costs_nothing() -> Non
     assert torch.allclose(cache[-1], (x @ weight)[0])
     assert not cache[:-1].any()
     assert device_time_s(workload.overhead, 20) < 0.2 * device_time_s(workload, 20)
+
+
+def test_the_most_memory_of_a_call_is_that_of_its_tensors() -> None:
+    kept, weights = torch.ones(2**20, device=GPU), torch.ones(2**20, device=GPU)
+
+    def call() -> torch.Tensor:
+        return weights.exp() + weights.sin()
+
+    calls = with_memory_peak(Calls(call), [weights], GPU)
+    assert calls.call_memory_peak_bytes == 4 * kept.untyped_storage().nbytes()
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

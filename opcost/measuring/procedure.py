@@ -160,6 +160,7 @@ def _with_findings(
         found,
         executed_as=workload.execution,
         waits=workload.waits,
+        call_memory_peak_bytes=workload.call_memory_peak_bytes,
         flags=flags_of(all_flags),
         notes=joined_notes(workload.notes, *(finding.notes for finding in findings), found.notes),
     )

@@ -113,6 +113,12 @@ class Measurement(Columns):
     waits: Annotated[
         int | None, Column("waits for the device between the pieces of a graph; empty: not in pieces", COUNT_FROM_1)
     ] = None
+    call_memory_peak_bytes: Annotated[
+        int | None,
+        Column(
+            "most memory of the device in one call of a whole model, with weights and inputs; empty: unknown", COUNT
+        ),
+    ] = None
 
     @property
     def time(self) -> Estimate:

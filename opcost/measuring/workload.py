@@ -28,6 +28,10 @@ class Workload(Protocol):
         """The number of waits for the GPU in a round that is captured in pieces; None if it is not."""
 
     @property
+    def call_memory_peak_bytes(self) -> int | None:
+        """The most memory of the device that a call of a whole model holds with its weights; None if unknown."""
+
+    @property
     def flags(self) -> Flags: ...
 
     @property
@@ -65,7 +69,8 @@ class Calls:
 
     ``cycle`` makes ``period`` calls, the same ones in the same order each time. ``overhead`` makes the other work of a
     cycle; with ``overhead_only_waits`` it is nothing but waiting. ``flags`` and ``notes`` describe differences from
-    calls in a model. ``relocated`` returns the same cycle in other memory; it is None if the memory cannot be changed.
+    calls in a model. ``call_memory_peak_bytes`` is that of ``Workload``. ``relocated`` returns the same cycle in other
+    memory; it is None if the memory cannot be changed.
     """
 
     cycle: Call
@@ -75,3 +80,4 @@ class Calls:
     overhead: Call | None = None
     overhead_only_waits: bool = False
     relocated: Callable[[], Call] | None = None
+    call_memory_peak_bytes: int | None = None

@@ -66,6 +66,7 @@ from opcost.torch_backend.workload import (
     beside,
     operator_workload,
     refused_calls,
+    with_memory_peak,
     with_pauses,
 )
 from opcost.units import short_uuid
@@ -118,14 +119,17 @@ class Workloads:
             ready = repeatable(ready or resolve(case.operator, setting.code).with_inputs(self.device, context), context)
             if ready.is_training:
                 with running_calls(), refused_calls(self.device):
-                    return EagerWorkload(calls_of(ready, case.phase), self.device)
+                    calls = calls_of(ready, case.phase)
+                    return EagerWorkload(with_memory_peak(calls, ready.held, self.device), self.device)
 
             def run() -> object:
                 with context():
                     return ready.run()
 
             carried = ready.carried
-            return EagerWorkload(Calls(run, overhead=carried.put_back if carried.needs_kernels else None), self.device)
+            calls = Calls(run, overhead=carried.put_back if carried.needs_kernels else None)
+            with refused_calls(self.device):
+                return EagerWorkload(with_memory_peak(calls, ready.held, self.device), self.device)
         # Names of registered operations, a user's among them, begin so.
         if setting.code is not None and case.operator.operator.startswith("torch.ops."):
             register_operations(setting.code)

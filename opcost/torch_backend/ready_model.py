@@ -109,6 +109,15 @@ class ReadyModel:
     def tensors(self) -> list[Tensor]:
         return tensors_of((self.inputs, dict(self.keyword_inputs)))
 
+    @property
+    def held(self) -> list[Tensor]:
+        """What a run holds before it begins: inputs, weights, and of a step gradients and the optimiser's state."""
+        own = [*self.tensors, *own_tensors(self.model)]
+        optimizer = getattr(self.model, "optimizer", None) if self.is_training else None
+        states = [] if optimizer is None else tensors_of(list(optimizer.state.values()))
+        gradients = [one.grad for one in self.model.parameters() if one.grad is not None]
+        return [*own, *states, *gradients]
+
     def with_tensors(self, change: Callable[[Tensor], Tensor]) -> ReadyModel:
         """Return the model with each tensor among its inputs changed; one that is there twice stays one."""
         changed: dict[int, Tensor] = {}

@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,7 +45,8 @@ from opcost.torch_backend.inputs import after_forward, operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.ready_model import REFUSALS
-from opcost.torch_backend.repeated_calls import Layer, repeated
+from opcost.torch_backend.repeated_calls import Layer, repeated, storage_of
+from opcost.torch_backend.values import is_dense
 from opcost.units import printable
 
 REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
@@ -125,6 +126,7 @@ class EagerWorkload(DeviceQueue):
         self.context = context
         self.flags = calls.flags
         self.notes = calls.notes
+        self.call_memory_peak_bytes = calls.call_memory_peak_bytes
         self.iterations_per_round = calls.period
         self.only_waits = only_waits
         self.overhead = None
@@ -158,6 +160,7 @@ class GraphWorkload(DeviceQueue):
     def __init__(self, captured: CapturedCalls, eager: EagerWorkload, overhead: GraphWorkload | None) -> None:
         super().__init__(eager.device)
         self.flags = (*eager.flags, *captured.flags)
+        self.call_memory_peak_bytes = eager.call_memory_peak_bytes
         self.notes = joined_notes(eager.notes, captured.notes)
         self.placements = len(captured.graphs)
         self.waits = captured.waits
@@ -191,7 +194,7 @@ class PairedWorkload(DeviceQueue):
 
     execution = GRAPH
     placements = 1
-    waits = overhead = None
+    waits = overhead = call_memory_peak_bytes = None
     only_waits = False
 
     def __init__(self, eager: EagerWorkload) -> None:
@@ -318,6 +321,25 @@ def one_line(error: BaseException) -> str:
     text = shortened(" ".join(map(str.strip, shown)), LONGEST_TEXT)
     more = " ..." if len(lines) > len(shown) and not text.endswith("...") else ""
     return f"{shortened(printable(type(error).__name__))}: {text}{more}"
+
+
+def with_memory_peak(calls: Calls, held: Iterable[torch.Tensor], device: str) -> Calls:
+    """Return calls with the most memory that one holds, of which ``held`` is there before; as they are on a CPU.
+
+    A graph has its memory for good, so that this is that of a call outside of it. What other tensors of the process
+    hold is no part of it.
+    """
+    if not is_gpu(device):
+        return calls
+    held_bytes = sum({storage_of(one): one.untyped_storage().nbytes() for one in held if is_dense(one)}.values())
+    synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before_bytes = torch.cuda.memory_allocated(device)
+    with running_calls():
+        calls.cycle()
+    synchronize(device)
+    added_bytes = torch.cuda.max_memory_allocated(device) - before_bytes
+    return replace(calls, call_memory_peak_bytes=held_bytes + added_bytes)
 
 
 def flags_of_output(output: object, arguments: object) -> Flags:

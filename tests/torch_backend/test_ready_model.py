@@ -5,6 +5,7 @@ import threading
 import time
 from collections import OrderedDict, UserDict, namedtuple
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.ready_model import ReadyModel, borrowed, device_of
+from opcost.torch_backend.training_step import as_step
 from tests.small_model import SmallModel
 
 X, Y = torch.ones(2, 3), torch.zeros(4)
@@ -296,3 +298,15 @@ def test_a_thread_that_began_to_wait_for_a_queue_is_woken_after_all_was_put_back
     asked.put(1)
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_step_holds_inputs_weights_gradients_and_the_state_of_its_optimiser_before_it_begins() -> None:
+    model = nn.Linear(8, 4)
+    inputs = torch.randn(2, 8)
+    assert {id(one) for one in ReadyModel(model, (inputs,)).held} == {id(inputs), *map(id, model.parameters())}
+    ready = as_step(ReadyModel(model, (inputs,)), lambda outputs: outputs.sum(), partial(torch.optim.SGD, momentum=0.9))
+    ready.run()
+    held = {id(one): one for one in ready.held}
+    parameters = list(model.parameters())
+    buffers = [ready.model.optimizer.state[one]["momentum_buffer"] for one in parameters]
+    assert held.keys() == {*map(id, (inputs, *parameters, *(one.grad for one in parameters), *buffers))}
