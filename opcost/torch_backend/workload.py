@@ -326,8 +326,8 @@ def one_line(error: BaseException) -> str:
 def with_memory_peak(calls: Calls, held: Iterable[torch.Tensor], device: str) -> Calls:
     """Return calls with the most memory that one holds, of which ``held`` is there before; as they are on a CPU.
 
-    A graph has its memory for good, so that this is that of a call outside of it. What other tensors of the process
-    hold is no part of it.
+    A graph has its memory for good, so that this is that of a call outside of it. Other tensors of the process do not
+    count.
     """
     if not is_gpu(device):
         return calls
