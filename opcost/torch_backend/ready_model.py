@@ -111,7 +111,7 @@ class ReadyModel:
 
     @property
     def held(self) -> list[Tensor]:
-        """The tensors that are there before a run: inputs, weights, and of a step gradients and the optimiser's state."""
+        """The tensors that are there before a run: inputs, weights, and a step's gradients and optimiser's state."""
         own = [*self.tensors, *own_tensors(self.model)]
         optimizer = getattr(self.model, "optimizer", None) if self.is_training else None
         states = [] if optimizer is None else tensors_of(list(optimizer.state.values()))
