@@ -21,6 +21,8 @@ from opcost.torch_backend.repeated_calls import (
     Layer,
     ObservingMode,
     Operation,
+    contents_of,
+    restoring,
     storage_of,
     writer,
 )
@@ -31,6 +33,9 @@ EVICTING_RATIO = 2.6
 
 CPU_CACHE_BYTES = 2**20
 """The assumed cache of a CPU, on which calls in a state are only tried."""
+
+MOST_WRITERS = 8
+"""The largest number of tensors that are written by a kernel each; optimisers have lists of hundreds."""
 
 ROWS = 288
 """Twice as many rows of a kernel that evicts code as a GPU has multiprocessors, and somewhat more."""
@@ -97,15 +102,13 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
     if len(inputs) != len(state.inputs):
         raise CannotMeasureError(f"its state is that of {len(state.inputs)} inputs, not of {len(inputs)}")
     places = [Place.FAR if state.far_weights else Place.NEAR] * len(weights) + list(state.inputs)
-    changed, before, after = written_storages(layer), list[Call](), list[Call]()
+    changed = written_storages(layer)
     # The inputs last.
-    for tensor, place in {
-        storage_of(one): (one, at) for one, at in zip((*weights, *inputs), places, strict=True)
-    }.values():
-        if place is not Place.FAR:
-            after.append(writer(tensor, place is Place.HALF or storage_of(tensor) in changed))
-        elif storage_of(tensor) in changed:
-            before.append(writer(tensor, copies=True))
+    found = {storage_of(one): (one, at) for one, at in zip((*weights, *inputs), places, strict=True)}
+    before = _writers([(one, True) for key, (one, at) in found.items() if at is Place.FAR and key in changed])
+    after = _writers(
+        [(one, at is Place.HALF or key in changed) for key, (one, at) in found.items() if at is not Place.FAR]
+    )
     dtype = next((one.dtype for one in (*inputs, *weights) if one.is_floating_point()), torch.float32)
     device_type = next((one.device.type for one in (*inputs, *weights)), "cpu")
     if torch.is_autocast_enabled(device_type):
@@ -128,6 +131,14 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
         return layer.call()
 
     return Calls(prepare_and_call, overhead=prepare)
+
+
+def _writers(tensors: Sequence[tuple[torch.Tensor, bool]]) -> list[Call]:
+    """Return calls that write tensors again, from copies or not: each by a kernel, those of a long list together."""
+    if len(tensors) <= MOST_WRITERS:
+        return [writer(tensor, copies) for tensor, copies in tensors]
+    contents = contents_of(tensor for tensor, _ in tensors)
+    return [restoring(contents, [one.clone() for one in contents])]
 
 
 def written_storages(layer: Layer) -> set[int]:

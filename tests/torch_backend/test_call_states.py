@@ -81,6 +81,20 @@ def test_weights_of_a_module_are_near_or_far_together():
         assert seen == writes * ["add"]
 
 
+def test_the_tensors_of_a_long_list_are_written_together_and_stay():
+    tensors = [torch.full((3,), float(number)) for number in range(20)]
+    layer = Layer(torch._foreach_mul_, (tensors, 2.0), {})
+    for place in (NEAR, FAR):
+        calls = calls_in_state(layer, CallState((place,) * 20, False, False), Noted())  # type: ignore[arg-type]
+        seen: list[str] = []
+        with running_calls(), ObservingMode(lambda one, seen=seen: (seen.append(one.name), one.run())[1]):
+            calls.cycle()
+        assert seen == ["_foreach_copy_", "_foreach_mul_"]
+        assert [one[0].item() for one in tensors] == [2.0 * number for number in range(20)]
+        calls.overhead()
+        assert [one[0].item() for one in tensors] == [float(number) for number in range(20)]
+
+
 @pytest.mark.parametrize("is_far", [False, True])
 def test_an_operation_in_place_finds_the_same_values_each_time(is_far):
     changed = ONES.clone()
