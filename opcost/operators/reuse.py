@@ -10,6 +10,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import groupby
 
 from opcost.operators.tuples import Count, OperatorTuple, distinct_specs
 
@@ -88,7 +89,10 @@ class Place(Enum):
 
 
 _PLACES = "|".join(place.value for place in Place)
-_STATE = re.compile(rf"inputs((?: (?:{_PLACES}))*)(, weights far)?(, code far)?")
+_STATE = re.compile(rf"inputs((?: (?:{_PLACES})(?:\*\d{{1,5}})?)*)(, weights far)?(, code far)?")
+
+LONGEST_LIST = 64
+"""The largest number of places that are written one by one; of more, equal ones in a row have their number."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,11 @@ class CallState:
     far_code: bool
 
     def __str__(self) -> str:
-        inputs = "".join(f" {place.value}" for place in self.inputs)
+        texts = [place.value for place in self.inputs]
+        if len(texts) > LONGEST_LIST:
+            runs = [(text, len(list(equal))) for text, equal in groupby(texts)]
+            texts = [text if number == 1 else f"{text}*{number}" for text, number in runs]
+        inputs = "".join(f" {text}" for text in texts)
         return f"inputs{inputs}{', weights far' * self.far_weights}{', code far' * self.far_code}"
 
 
@@ -138,7 +146,9 @@ def parse_state(text: str) -> CallState:
     if found is None:
         raise ValueError(f"{text!r} is no state of a call")
     inputs, weights, code = found.groups()
-    return CallState(tuple(map(Place, inputs.split())), weights is not None, code is not None)
+    runs = (word.partition("*") for word in inputs.split())
+    places = tuple(Place(text) for text, _, number in runs for _ in range(int(number or 1)))
+    return CallState(places, weights is not None, code is not None)
 
 
 def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallState | None:

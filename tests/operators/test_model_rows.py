@@ -10,6 +10,7 @@ from opcost.columns import columns_of
 from opcost.errors import UserError
 from opcost.operators.counts import CAPTURED, OperationWithoutFormula, OperatorCount, OperatorCounts, cases_of
 from opcost.operators.model_rows import ModelOperatorRow, counts_of, rows_of
+from opcost.operators.reuse import Reuse
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import CONSTANT, NORMAL, ZEROS, InputStatistics, InputValues, kind_of
 from opcost.running.request import Request
@@ -100,6 +101,15 @@ def test_a_description_that_is_too_long_for_a_cell_is_unknown(tmp_path):
     table.append_missing(rows_of("a", many, LATE))
     (shipped,) = counts_of(table.rows())
     assert [one.outputs for one in shipped.counts.counts] == [None, TENSOR]
+
+
+def test_reuse_distances_of_long_lists_are_read_back(tmp_path):
+    reuse = (Reuse((10**9,) * 400, None, 99),)
+    many = replace(COUNTED, counts=(replace(COUNTED.counts[0], occurrences=1, statistics=(), reuse=reuse),))
+    table = Database(tmp_path).model_operators
+    table.append_missing(rows_of("a", many, LATE))
+    (shipped,) = counts_of(table.rows())
+    assert shipped.counts.counts[0].reuse == reuse
 
 
 def test_rows_of_an_older_table_are_the_same_rows_without_operations():

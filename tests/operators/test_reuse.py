@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from opcost.operators.reuse import (
     FAR_BYTES,
     FAR_CODE,
+    LONGEST_LIST,
+    CallState,
     NearLimits,
     Place,
     Reuse,
@@ -15,6 +17,7 @@ from opcost.operators.reuse import (
     _Memory,
     is_written_back,
     parse_reuse,
+    parse_state,
     reuses,
 )
 
@@ -191,3 +194,15 @@ def test_what_is_written_over_was_kept_for_the_bytes_that_were_used_since(data):
         for part in parts:
             found[call, part.apart] += part.size
     assert found == expected
+
+
+@given(st.lists(st.sampled_from(Place), max_size=3 * LONGEST_LIST), st.booleans(), st.booleans())
+def test_states_are_read_again(places, far_weights, far_code):
+    state = CallState(tuple(places), far_weights, far_code)
+    assert parse_state(str(state)) == state
+    assert ("*" in str(state)) <= (len(places) > LONGEST_LIST)
+
+
+def test_equal_places_of_a_long_list_have_their_number():
+    assert str(CallState((Place.NEAR,) * 202 + (Place.FAR,), False, True)) == "inputs near*202 far, code far"
+    assert str(CallState((Place.NEAR,) * 3, False, False)) == "inputs near near near"
