@@ -204,8 +204,10 @@ def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
             yield
 
     modes = like_a_device(ready.device_type), CostCounter(costs.append), inside_of(counted), unfused()
+    # A training step has a context of its own, for its forward alone.
+    of_run = nullcontext() if ready.is_training else context()
     with ExitStack() as stack:
-        for mode in (*modes, _no_lost_tangents(), context(), running_calls()):
+        for mode in (*modes, _no_lost_tangents(), of_run, running_calls()):
             stack.enter_context(mode)
         for result in tree_leaves(ready.run()):
             if isinstance(result, Coroutine):

@@ -16,7 +16,7 @@ from opcost.errors import CannotBuildError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.torch_backend.alone import difference
-from opcost.torch_backend.capture import capture, run_first
+from opcost.torch_backend.capture import capture, repeatable, run_first
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, Operations, operations_of
 from opcost.torch_backend.passes import Context, in_phase
 from opcost.torch_backend.ready_model import ReadyModel
@@ -441,7 +441,8 @@ def test_under_autocast_each_phase_runs_as_in_a_plain_step() -> None:
     counts_of(ready)
     for phase in Phase.STEP, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER:
         with in_phase(phase):
-            EagerWorkload(calls_of(ready, phase), "cpu").run(2)
+            again = repeatable(run_first(ready, AMP), AMP)
+            EagerWorkload(calls_of(again, phase), "cpu").run(2)
     on, off = {(torch.bfloat16, None)}, {(None, None)}
     assert seen == {"forward": on, "loss": on, "backward": off, "optimizer": off}
 
