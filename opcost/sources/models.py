@@ -48,7 +48,7 @@ class ResolvedModel:
             check_form(ready, self.operator, str(self.code or self.listed.name))
             training = training_of(self.operator)
             if training is not None:
-                ready = training_step(ready, training, device)
+                ready = training_step(ready, training, device, context)
             if self.listed.is_foreign:
                 for _ in range(2):
                     with kept_switches() as changes:

@@ -18,6 +18,7 @@ from opcost.measuring.conditions import CONTIGUOUS, device_type_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts, select, share
 from opcost.operators.grids import AnyGrid
+from opcost.operators.training import whole_case
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
 from opcost.prediction.durations import SECONDS_PER_PARAMETER, Size
 from opcost.prediction.rates import Rates
@@ -33,6 +34,7 @@ from opcost.storage.counts_file import write_counts
 from opcost.storage.model_counts import COUNTS, has_changed_code
 from opcost.torch_backend.alone import count_grid
 from opcost.torch_backend.capture import capture
+from opcost.torch_backend.passes import in_phase
 from opcost.torch_backend.ready_model import REFUSALS
 from opcost.torch_backend.switches import autocast, reported_switches
 from opcost.torch_backend.workload import one_line
@@ -293,7 +295,8 @@ def _count_model(task: _Task) -> OperatorCounts:
     try:
         context = partial(autocast, config.precision, task.device)
         # A user's model may print, and raise anything wherever it is used.
-        with lent_stderr() if config.code is None else own_frames(config.code, CORRECT_MODEL):
+        messages = lent_stderr() if config.code is None else own_frames(config.code, CORRECT_MODEL)
+        with messages, in_phase(whole_case(task.model.operator).phase):
             ready = task.model.ready_to_count(task.device, context)
             classes = {type(module).__name__ for module in ready.model.modules()}
             unknown = [name for name in config.composites if name not in classes]

@@ -15,7 +15,7 @@ from typing_extensions import Self, TypeAliasType
 
 from opcost.errors import UserError, shortened
 from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
-from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
+from opcost.measuring.precisions import TORCH_DEFAULT, Precision
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs, Unit
 from opcost.operators.model_names import ModelName
@@ -535,8 +535,6 @@ class Summary(Schema):
                 yield (keys[0],), "it is of a training step; write mode: training, too"
             return
         precisions = self.precision if isinstance(self.precision, list) else [self.precision]
-        for precision in AUTOCAST_DTYPES.keys() & set(precisions):
-            yield (PRECISION,), f"{precision} is for inference; choose bf16, or another for a training step"
         options = OPTIONS.get(training.optimizer)
         if options is None:
             names = " or ".join(OPTIONS)

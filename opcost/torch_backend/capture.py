@@ -204,8 +204,10 @@ def _work_of_run(ready: ReadyModel, context: Context = nullcontext) -> Work:
             yield
 
     modes = like_a_device(ready.device_type), CostCounter(costs.append), inside_of(counted), unfused()
+    # A training step has a context of its own, for its forward alone.
+    of_run = nullcontext() if ready.is_training else context()
     with ExitStack() as stack:
-        for mode in (*modes, _no_lost_tangents(), context(), running_calls()):
+        for mode in (*modes, _no_lost_tangents(), of_run, running_calls()):
             stack.enter_context(mode)
         for result in tree_leaves(ready.run()):
             if isinstance(result, Coroutine):
@@ -366,10 +368,10 @@ class _Recorder(TorchFunctionMode):
         self._thread = threading.get_ident()
         self._is_inside = False
         self._is_split = False
-        self._autocast = autocast_dtypes()
         self._fingerprint: str | None = None
         self._path = ""
         self._phase = present_phase()
+        self._autocasts = {self._phase: autocast_dtypes()}
         self._nodes = _Nodes()
         self._elsewhere_paths = threading.local()
         self._positions = itertools.count()
@@ -575,7 +577,11 @@ class _Recorder(TorchFunctionMode):
                     return function(*args, **kwargs)
             finally:
                 self._is_split = False
-        if self._is_inside:
+        # torch disables autocast while a mode handles an operation, whose arguments have been cast by then.
+        in_other_autocast = autocast_dtypes() != self._autocasts[self._phase]
+        # A module that runs again in a backward does so under the autocast of its forward: its operations are counted.
+        is_run_again = self._is_split and in_other_autocast and isinstance(named, nn.Module)
+        if self._is_inside or is_run_again:
             return function(*args, **kwargs)
         try:
             call = self._call(named, args, kwargs)
@@ -583,8 +589,7 @@ class _Recorder(TorchFunctionMode):
             # It is stored, because the model might catch it.
             self._bugs.append(error)
             return function(*args, **kwargs)
-        # torch disables autocast while a mode handles an operation, whose arguments have been cast by then.
-        if not self._is_split and autocast_dtypes() != self._autocast:
+        if in_other_autocast and not self._is_split:
             self.in_other_autocast.append(call.operator)
         begin = len(self.costs)
         self._is_inside = True
@@ -618,6 +623,8 @@ class _Recorder(TorchFunctionMode):
         """Return the phase of the run. Threads that it starts, and autograd's for a GPU, have none: the last noted."""
         if threading.get_ident() == self._thread and not self._is_split:
             self._phase = present_phase()
+            # That in which the phase begins.
+            self._autocasts.setdefault(self._phase, autocast_dtypes())
         return self._phase
 
 

@@ -18,6 +18,8 @@ import torch
 from opcost.errors import UserError
 from opcost.measuring.conditions import device_type_of, is_gpu
 from opcost.measuring.precisions import AUTOCAST_DTYPES
+from opcost.operators.tuples import Phase
+from opcost.torch_backend.passes import present_phase
 
 UNREADABLE = object()
 """The value of the older switches of TF32 after newer ones were set to something else."""
@@ -271,13 +273,14 @@ def precision(name: str) -> Iterator[None]:
 
 
 def autocast(precision: str, device: str, keeps_casts: bool = True) -> AbstractContextManager[object]:
-    """Return a new context of autocast as a precision uses it, or a context without effect.
+    """Return a new context of autocast as a precision uses it in the present phase, or a context without effect.
 
+    Of a training step only the forward uses it, which enters a context of its own in each step.
     Autocast may keep casts of weights until its context ends (torch 2.14 does not in inference mode), so enter one for
     each run of a model. To enter it takes about 9 us on a CPU, so enter one that keeps no casts for a loop of calls of
     an operator.
     """
-    if precision not in AUTOCAST_DTYPES:
+    if precision not in AUTOCAST_DTYPES or present_phase() not in (Phase.INFERENCE, Phase.FORWARD):
         return nullcontext()
     dtype = getattr(torch, AUTOCAST_DTYPES[precision])
     return torch.autocast(device_type_of(device), dtype, cache_enabled=keeps_casts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -19,7 +20,7 @@ from opcost.measuring.workload import Call, Calls
 from opcost.operators.training import FUSED, LOSSES, OPTIONS, Training
 from opcost.operators.tuples import Phase
 from opcost.torch_backend.cost_counter import tensors_of
-from opcost.torch_backend.passes import gradients_recorded, in_phase
+from opcost.torch_backend.passes import Context, gradients_recorded, in_phase
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.repeated_calls import restored
 from opcost.torch_backend.values import is_dense
@@ -35,14 +36,17 @@ class TrainingStep(nn.Module):
     """A step of a model.
 
     ``loss`` is computed from what the model returns, in the phase of the forward. The optimiser is of the model's own
-    parameters.
+    parameters. Each forward is in a new ``context``, such as autocast, which keeps casts of weights until it ends.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(
+        self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, context: Context = nullcontext
+    ) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
         self.optimizer = optimizer
+        self.context = context
         self.has_run = False
 
     def forward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
@@ -56,7 +60,7 @@ class TrainingStep(nn.Module):
     def run_forward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
         with gradients_recorded():
             self.optimizer.zero_grad(set_to_none=True)
-            with in_phase(Phase.FORWARD):
+            with in_phase(Phase.FORWARD), self.context():
                 return self.loss(self.model(*inputs, **keyword_inputs))
 
     def run_backward(self, *inputs: Any, **keyword_inputs: Any) -> Tensor:
@@ -81,7 +85,10 @@ def check_loss(loss: Any, step: str) -> None:
 
 
 def as_step(
-    ready: ReadyModel, loss: Loss, optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+    ready: ReadyModel,
+    loss: Loss,
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    context: Context = nullcontext,
 ) -> ReadyModel:
     """Return the step of a model that is ready, with an optimiser of its parameters that need gradients."""
     parameters = [one for one in ready.model.parameters() if one.requires_grad]
@@ -90,14 +97,17 @@ def as_step(
             "no parameter of the model needs gradients; there is nothing to train", KeyRemedy("mode")
         )
     try:
-        step = TrainingStep(ready.model, loss, optimizer(parameters))
+        step = TrainingStep(ready.model, loss, optimizer(parameters), context)
     except (ValueError, TypeError, RuntimeError) as error:
         raise CannotBuildError(f"its optimiser cannot be made: {error}", KeyRemedy("optimizer")) from error
     return replace(ready, model=step, computes_gradients=True, is_training=True)
 
 
-def training_step(ready: ReadyModel, training: Training, device: str) -> ReadyModel:
-    """Return the training step of a model that is ready, in train mode. Raises CannotBuildError: nothing to train."""
+def training_step(ready: ReadyModel, training: Training, device: str, context: Context = nullcontext) -> ReadyModel:
+    """Return the training step of a model that is ready, in train mode, whose forward is in a ``context``.
+
+    Raises CannotBuildError: there is nothing to train.
+    """
     for pattern in training.frozen:
         named = [own for name, own in ready.model.named_parameters() if fnmatchcase(name, pattern)]
         if not named:
@@ -110,7 +120,7 @@ def training_step(ready: ReadyModel, training: Training, device: str) -> ReadyMo
     if training.optimizer != "sgd" and torch.device(device).type == "cuda":
         # A CUDA graph cannot capture the others.
         options["capturable"] = True
-    return as_step(ready, DrawnLoss(training.loss), partial(OPTIMIZERS[training.optimizer], **options))
+    return as_step(ready, DrawnLoss(training.loss), partial(OPTIMIZERS[training.optimizer], **options), context)
 
 
 DIVIDED_RATE = 2.0**-100

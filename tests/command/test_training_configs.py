@@ -40,8 +40,11 @@ def write(home: Home, function: str, more: str = "") -> None:
     (home.home / "measurements" / "operator_whitelist.yml").write_text("operators: [Linear, silu_, cross_entropy]\n")
 
 
-def test_a_step_is_counted_measured_and_compared(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    write(home, "build")
+@pytest.mark.parametrize("precision", ["torch-default", "amp-bf16"])
+def test_a_step_is_counted_measured_and_compared(
+    home: Home, capsys: pytest.CaptureFixture[str], precision: str
+) -> None:
+    write(home, "build", f"precision: {precision}\n")
     assert home.run("count", "step", "--allow-code", "--device", "cpu") == 0
     assert home.run("filter", "step") == 0
     run = "step", "--allow-code", "--device", "cpu", "--seconds", "0.01"
@@ -63,6 +66,7 @@ def test_a_step_is_counted_measured_and_compared(home: Home, capsys: pytest.Capt
         "backward",
         "optimizer",
     }
+    assert "not as counted" not in rows
 
 
 def test_a_model_may_return_its_own_loss(home: Home, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from opcost.errors import CannotBuildError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.torch_backend.alone import difference
-from opcost.torch_backend.capture import capture, run_first
-from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of
+from opcost.torch_backend.capture import capture, repeatable, run_first
+from opcost.torch_backend.cost_counter import CostCounter, OperationCost, Operations, operations_of
+from opcost.torch_backend.passes import Context, in_phase
 from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.switches import autocast, autocast_dtypes
 from opcost.torch_backend.training_step import as_step, calls_of
+from opcost.torch_backend.workload import EagerWorkload
 
 BATCH, CLASSES = 2, 5
 
@@ -106,8 +110,13 @@ def loss(outputs: Any) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, torch.arange(BATCH))
 
 
-def step_of(model: nn.Module, inputs: torch.Tensor, optimizer: str = "sgd") -> ReadyModel:
-    return run_first(as_step(ReadyModel(model.train(), (inputs,)), loss, IN_LOOPS[optimizer]))
+AMP = partial(autocast, "amp-bf16", "cpu")
+
+
+def step_of(
+    model: nn.Module, inputs: torch.Tensor, optimizer: str = "sgd", context: Context = nullcontext
+) -> ReadyModel:
+    return run_first(as_step(ReadyModel(model.train(), (inputs,)), loss, IN_LOOPS[optimizer], context))
 
 
 def counts_of(ready: ReadyModel) -> OperatorCounts:
@@ -317,3 +326,138 @@ def test_the_check_of_a_loss_is_no_operation_of_the_step() -> None:
         with CostCounter(costs.append):
             ready.run()
     assert operations_of(first) == operations_of(again)
+
+
+# Under autocast
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_under_autocast_the_operations_of_a_step_are_those_of_its_tuples_alone(name: str) -> None:
+    make, inputs = MODELS[name]
+    ready = step_of(make(), inputs, context=AMP)
+    costs: list[OperationCost] = []
+    with CostCounter(costs.append):
+        ready.run()
+    counts, counted, different = counts_of(ready), Counter[str](), dict[str, str]()
+    for count in counts.counts:
+        counted.update({operation: number * count.occurrences for operation, number in count.operations})
+        found = difference(count, "cpu", AMP)
+        if found is not None:
+            different[count.operator.short_name] = found.text
+    assert counts.outside == ()
+    assert counts.missing_ratio is None
+    further = counted - Counter(dict(operations_of(costs)))
+    if name == "recurrent":
+        # The step casts the cell's weights once, in the first of four calls. Alone each call casts them.
+        assert {one: text.partition(", not ")[1] for one, text in different.items()} == {"GRUCell": ", not "}
+        assert further == Counter({"_to_copy": 3 * 4})
+    else:
+        assert not different
+        assert counted == Counter(dict(operations_of(costs)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_under_autocast_gradients_are_those_of_a_plain_step(name: str) -> None:
+    make, inputs = MODELS[name]
+    torch.manual_seed(0)
+    model = make()
+    step = as_step(ReadyModel(model, (inputs,)), loss, OPTIMIZERS["single"], AMP)
+    found = []
+    for plain in (True, False):
+        model.zero_grad()
+        torch.manual_seed(0)
+        if plain:
+            with torch.autocast("cpu", torch.bfloat16):
+                result = loss(model(inputs))
+            result.backward()
+        else:
+            step.model.run_backward(inputs)
+        found.append([one.grad for one in model.parameters()])
+    for expected, own in zip(*found, strict=True):
+        torch.testing.assert_close(own, expected, rtol=0, atol=0)
+
+
+def casts_by_weight(model: nn.Module, run: Callable[[], object]) -> Counter[str]:
+    """Return how often each weight is cast while something runs."""
+    names = {one.data_ptr(): name for name, one in model.named_parameters()}
+    casts = Counter[str]()
+
+    def noted(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if operation is torch.ops.aten._to_copy.default and args[0].data_ptr() in names:
+            casts[names[args[0].data_ptr()]] += 1
+        return operation(*args, **kwargs)
+
+    with Operations(noted):
+        run()
+    return casts
+
+
+@pytest.mark.parametrize("phase", [Phase.STEP, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER])
+def test_each_step_of_a_loop_casts_each_weight_once(phase: Phase) -> None:
+    make, inputs = MODELS["recurrent"]
+    with in_phase(phase):
+        ready = step_of(make(), inputs, context=AMP)
+        workload = EagerWorkload(calls_of(ready, phase), "cpu")
+        weights = 0 if phase is Phase.OPTIMIZER else 1
+        expected = Counter({f"model.{name}": weights * 3 for name, _ in ready.model.model.named_parameters()})
+        assert casts_by_weight(ready.model, lambda: workload.run(3)) == +expected
+        # No cast is kept from the loop before.
+        assert casts_by_weight(ready.model, lambda: workload.run(3)) == +expected
+
+
+def test_under_autocast_each_phase_runs_as_in_a_plain_step() -> None:
+    seen: dict[str, set[tuple[torch.dtype | None, ...]]] = defaultdict(set)
+
+    class Noting(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            seen["forward"].add(autocast_dtypes())
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            seen["backward"].add(autocast_dtypes())
+            return gradient
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, CLASSES)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return Noting.apply(self.layer(x))
+
+    class Optimizer(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            seen["optimizer"].add(autocast_dtypes())
+            return super().step(closure)
+
+    def noted_loss(outputs: Any) -> torch.Tensor:
+        seen["loss"].add(autocast_dtypes())
+        return loss(outputs)
+
+    given = ReadyModel(Net(), (torch.randn(BATCH, 3),))
+    ready = run_first(as_step(given, noted_loss, lambda own: Optimizer(own, 1e-3), AMP))
+    counts_of(ready)
+    for phase in Phase.STEP, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER:
+        with in_phase(phase):
+            again = repeatable(run_first(ready, AMP), AMP)
+            EagerWorkload(calls_of(again, phase), "cpu").run(2)
+    on, off = {(torch.bfloat16, None)}, {(None, None)}
+    assert seen == {"forward": on, "loss": on, "backward": off, "optimizer": off}
+
+
+def test_a_part_that_switches_autocast_itself_is_refused_in_a_step_too() -> None:
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 4), nn.Linear(4, CLASSES)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x).float()
+            with torch.autocast("cpu", enabled=False):
+                return self.second(x)
+
+    ready = step_of(Part(), torch.randn(BATCH, 3), context=AMP)
+    with pytest.raises(CannotBuildError, match="switches autocast itself, for torch.nn.Linear"):
+        counts_of(ready)

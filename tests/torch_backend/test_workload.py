@@ -17,11 +17,20 @@ from torchvision.ops import MultiScaleRoIAlign
 from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag
 from opcost.measuring.workload import Calls
-from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec, channels_last_strides
+from opcost.operators.tuples import (
+    Constant,
+    OperatorTuple,
+    Phase,
+    PlainValue,
+    Structure,
+    TensorSpec,
+    channels_last_strides,
+)
 from opcost.operators.values import CONSTANT, NORMAL, NORMAL_DATA, ZEROS, ZEROS_DATA, InputData, InputValues, kind_of
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.inputs import DrawnInputs, input_statistics, operator_inputs
 from opcost.torch_backend.operators import function_tuple, module_tuple
+from opcost.torch_backend.passes import in_phase
 from opcost.torch_backend.repeated_calls import AS_IT_IS, ELSEWHERE, IN_TURN, Operation, elsewhere, repeatable
 from opcost.torch_backend.switches import autocast, torch_state
 from opcost.torch_backend.values import plain_value
@@ -379,6 +388,17 @@ def test_only_amp_uses_autocast(name: str, dtype: torch.dtype | None) -> None:
     with autocast(name, "cpu"):
         assert torch.is_autocast_enabled("cpu") == (dtype is not None)
         assert dtype in (None, torch.get_autocast_dtype("cpu"))
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_only_an_inference_pass_and_a_forward_use_autocast(phase: Phase) -> None:
+    product = function_tuple(torch.mm, (torch.zeros(4, 4), torch.zeros(4, 4)), {})
+    with in_phase(phase):
+        workload = operator_workload(product, "cpu", context=partial(autocast, "amp-bf16", "cpu", keeps_casts=False))
+        costs: list[OperationCost] = []
+        with CostCounter(costs.append):
+            workload.run(1)
+    assert ("_to_copy" in {cost.operation for cost in costs}) == (phase in (Phase.INFERENCE, Phase.FORWARD))
 
 
 def test_each_call_under_autocast_casts_the_weights_again() -> None:
