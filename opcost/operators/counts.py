@@ -35,7 +35,8 @@ class CalledModule:
     ``path`` is its name in ``named_modules``, such as ``layer1.0.conv1``; the model's own is empty. ``weights`` is the
     number of its parameters, those of its children included; each that is shared in it counts once. ``input_sizes`` and
     ``output_sizes`` are those of the tensors in its first call, as ``texts`` has them; None for a module that is
-    an operator, whose tuple has them.
+    an operator, whose tuple has them. ``saved_bytes`` is the memory that its own calls keep for the backward of a
+    training step, without weights and the step's inputs; None for inference.
     """
 
     path: str
@@ -43,6 +44,7 @@ class CalledModule:
     weights: Count
     input_sizes: str | None = None
     output_sizes: str | None = None
+    saved_bytes: Count | None = None
 
 
 def levels_of(path: str) -> int:

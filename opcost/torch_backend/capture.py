@@ -73,6 +73,7 @@ from opcost.torch_backend.ready_model import (
 )
 from opcost.torch_backend.run_state import changes_since, put_back
 from opcost.torch_backend.switches import autocast_dtypes
+from opcost.torch_backend.training_step import TrainingStep, saved_bytes
 from opcost.torch_backend.values import (
     distinct_tensors,
     own_tensors,
@@ -126,7 +127,8 @@ def capture(
     for cost in costs:
         record(cost)
     callers = {call.caller for calls in recorder.calls.values() for call in calls}
-    modules = called_modules(ready.model, callers, recorder.sizes)
+    saved = saved_bytes(ready) if isinstance(ready.model, TrainingStep) else None
+    modules = called_modules(ready.model, callers, recorder.sizes, saved)
     counts = OperatorCounts(
         model=model_tuple,
         counts=tuple(recorder.counts(list(modules))),

@@ -426,25 +426,30 @@ def sizes_of(values: Any) -> str:
 
 
 def called_modules(
-    model: nn.Module, callers: Collection[str], sizes: Mapping[str, tuple[str, str]]
+    model: nn.Module,
+    callers: Collection[str],
+    sizes: Mapping[str, tuple[str, str]],
+    saved: Mapping[str, int] | None = None,
 ) -> Mapping[str, CalledModule]:
     """Return the modules with these paths, and the modules around them, by path in the order of ``named_modules``.
 
     ``sizes`` are those of the inputs and outputs of the first call of each module that is no operator, by path.
+    ``saved`` has the bytes that each saves for the backward of a training step.
     """
-    wanted = {"", *callers}
+    wanted = {"", *callers, *(saved or ())}
     for path in callers:
         wanted.update(at_level(path, level) for level in range(1, levels_of(path)))
     modules = dict(model.named_modules())
     # A name that has a dot stands for modules that are not there.
     modules |= dict.fromkeys(sorted(wanted - modules.keys()), nn.Module())
-    return {
-        path: CalledModule(
-            _shown(path), _shown(type(module).__name__), number_of_weights(module), *sizes.get(path, (None, None))
-        )
-        for path, module in modules.items()
-        if path in wanted
-    }
+    found = {}
+    for path, module in modules.items():
+        if path in wanted:
+            own, class_name = number_of_weights(module), _shown(type(module).__name__)
+            found[path] = CalledModule(_shown(path), class_name, own, *sizes.get(path, (None, None)))
+            if saved is not None:
+                found[path] = replace(found[path], saved_bytes=saved.get(path, 0))
+    return found
 
 
 def _shown(name: str) -> str:

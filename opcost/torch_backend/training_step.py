@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -22,7 +22,7 @@ from opcost.operators.tuples import Phase
 from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.passes import Context, gradients_recorded, in_phase
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.repeated_calls import restored
+from opcost.torch_backend.repeated_calls import restored, storage_of
 from opcost.torch_backend.values import is_dense
 
 Loss: TypeAlias = Callable[[Any], Tensor]
@@ -191,6 +191,40 @@ def _at_rest(step: TrainingStep, run: Call) -> Call:
 def _resting(group: Mapping[str, Any]) -> float:
     """Return 0, or nearly 0 where an optimiser of lists divides by it: values would all be infinite."""
     return DIVIDED_RATE if group.get("capturable") and not group.get(FUSED) else 0.0
+
+
+def saved_bytes(ready: ReadyModel) -> dict[str, int]:
+    """Return the memory that the calls of each module of a step save for its backward, in bytes by the module's path.
+
+    Memory that several save is that of the first one. Weights and the step's inputs are there anyway, and what a
+    checkpoint saves for itself is not seen.
+    """
+    step = ready.model
+    assert isinstance(step, TrainingStep)
+    # Memory that is released has no identifier of its own.
+    step.optimizer.zero_grad(set_to_none=True)
+    known, found, inside = set(map(storage_of, filter(is_dense, ready.held))), dict[str, int](), [""]
+
+    def saved(tensor: Tensor) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            if is_dense(tensor) and storage_of(tensor) not in known:
+                known.add(storage_of(tensor))
+                found[inside[-1]] = found.get(inside[-1], 0) + tensor.untyped_storage().nbytes()
+            # The same tensor would be held by its own graph.
+            return tensor.detach()
+
+    def left(*_: Any) -> None:
+        inside.pop()
+
+    with ExitStack() as stack:
+        for path, module in step.named_modules():
+            before = module.register_forward_pre_hook(lambda *_, path=path: inside.append(path))
+            after = module.register_forward_hook(left, always_call=True)
+            stack.callback(before.remove)
+            stack.callback(after.remove)
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(saved, lambda one: one))
+        step.run_forward(*ready.inputs, **ready.keyword_inputs)
+    return found
 
 
 class DrawnLoss(nn.Module):

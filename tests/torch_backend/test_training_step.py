@@ -21,7 +21,7 @@ from opcost.torch_backend.cost_counter import CostCounter, OperationCost, Operat
 from opcost.torch_backend.passes import Context, in_phase
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, autocast_dtypes
-from opcost.torch_backend.training_step import as_step, calls_of
+from opcost.torch_backend.training_step import as_step, calls_of, saved_bytes
 from opcost.torch_backend.workload import EagerWorkload
 
 BATCH, CLASSES = 2, 5
@@ -177,17 +177,16 @@ def test_gradients_are_added_in_place_where_autograd_does_so_unwatched(name: str
     make, inputs = MODELS[name]
     model = make()
     counts = counts_of(step_of(model, inputs))
-    found = Counter(dict.fromkeys(("add", "add_"), 0))
+    found = Counter[str]()
     for count in of_phase(counts, Phase.BACKWARD):
         found[count.operator.short_name] += count.occurrences
+    model.zero_grad()
     result = loss(model(inputs))
     with profile() as profiler:
         result.backward()
-    kinds = {"aten::add": "add", "aten::add_": "add_"}
-    # The gradients of parameters are there already, so that each is added to.
-    parameters = sum(one.grad is not None for one in model.parameters())
-    expected = {kinds[one.key]: one.count for one in profiler.key_averages() if one.key in kinds}
-    assert {"add": found["add"], "add_": found["add_"] + parameters} == {"add": 0, **expected}
+    expected = Counter(one.key.removeprefix("aten::") for one in profiler.events())
+    assert [found[kind] for kind in ("add", "add_")] == [expected[kind] for kind in ("add", "add_")]
+    assert found["add_"] > 0 or name == "again"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -461,3 +460,33 @@ def test_a_part_that_switches_autocast_itself_is_refused_in_a_step_too() -> None
     ready = step_of(Part(), torch.randn(BATCH, 3), context=AMP)
     with pytest.raises(CannotBuildError, match="switches autocast itself, for torch.nn.Linear"):
         counts_of(ready)
+
+
+def test_each_module_has_the_memory_that_it_saves_for_the_backward() -> None:
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, CLASSES))
+    inputs = torch.randn(BATCH, 3)
+    counts = counts_of(step_of(model, inputs))
+    saved = {module.path: module.saved_bytes for module in counts.modules}
+    # A ReLU keeps its result, which is the input of what follows; a GELU its input; the last product the GELU's result.
+    assert saved == {
+        "": saved[""],
+        "model": 0,
+        "model.0": 0,
+        "model.1": 4 * BATCH * 8,
+        "model.2": 0,
+        "model.3": 4 * BATCH * 16,
+        "model.4": 4 * BATCH * 16,
+    }
+    assert saved[""] >= 4 * BATCH * CLASSES
+    inference = capture(run_first(ReadyModel(model.eval(), (inputs,))), OperatorTuple("model"))
+    assert {module.saved_bytes for module in inference.modules} == {None}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_saved_changes_no_step(name: str) -> None:
+    make, inputs = MODELS[name]
+    ready = step_of(make(), inputs)
+    before = saved_bytes(ready)
+    ready.run()
+    assert saved_bytes(ready) == before
+    assert sum(before.values()) > 0
