@@ -389,7 +389,7 @@ def test_the_most_memory_of_a_call_is_that_of_its_tensors() -> None:
     def call() -> torch.Tensor:
         return weights.exp() + weights.sin()
 
-    calls = with_memory_peak(Calls(call), [weights], GPU)
+    calls = with_memory_peak(Calls(call), lambda: [weights], GPU)
     assert calls.call_memory_peak_bytes == 4 * kept.untyped_storage().nbytes()
 
 

@@ -156,7 +156,9 @@ def _rows(*arguments: str) -> Indexing:
     return Indexing(arguments, 0, table="table", index="ids")
 
 
-LOSSES = frozenset({"cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss", "nll_loss_forward"})
+LOSSES = frozenset(
+    "cross_entropy nll_loss multi_margin_loss multilabel_margin_loss nll_loss_forward nll_loss2d_forward".split()
+)
 LOSSES_BACKWARD = frozenset(
     f"{name}_backward" for name in ("nll_loss", "nll_loss2d", "multi_margin_loss", "multilabel_margin_loss")
 )

@@ -89,7 +89,7 @@ class Place(Enum):
 
 
 _PLACES = "|".join(place.value for place in Place)
-_STATE = re.compile(rf"inputs((?: (?:{_PLACES})(?:\*\d{{1,5}})?)*)(, weights far)?(, code far)?")
+_STATE = re.compile(rf"inputs((?: (?:{_PLACES})(?:\*[1-9]\d{{0,4}})?)*)(, weights far)?(, code far)?", re.ASCII)
 
 LONGEST_LIST = 64
 """The largest number of places that are written one by one; of more, equal ones in a row have their number."""

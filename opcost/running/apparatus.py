@@ -120,7 +120,7 @@ class Workloads:
             if ready.is_training:
                 with running_calls(), refused_calls(self.device):
                     calls = calls_of(ready, case.phase)
-                    return EagerWorkload(with_memory_peak(calls, ready.held, self.device), self.device)
+                    return EagerWorkload(with_memory_peak(calls, lambda: ready.held, self.device), self.device)
 
             def run() -> object:
                 with context():
@@ -129,7 +129,7 @@ class Workloads:
             carried = ready.carried
             calls = Calls(run, overhead=carried.put_back if carried.needs_kernels else None)
             with refused_calls(self.device):
-                return EagerWorkload(with_memory_peak(calls, ready.held, self.device), self.device)
+                return EagerWorkload(with_memory_peak(calls, lambda: ready.held, self.device), self.device)
         # Names of registered operations, a user's among them, begin so.
         if setting.code is not None and case.operator.operator.startswith("torch.ops."):
             register_operations(setting.code)

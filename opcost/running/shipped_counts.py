@@ -18,8 +18,9 @@ from opcost.operators.tuples import META, Phase
 from opcost.running.request import Request, counted
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
-from opcost.storage.model_counts import COUNTS, is_counted
+from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, is_counted
 from opcost.storage.table import CsvTable
+from opcost.units import some_of
 
 Identity: TypeAlias = tuple[str, tuple[str, ...]]
 """A model's key and its composites, which identify its counts."""
@@ -76,10 +77,21 @@ def counted_or_shipped(
 
 
 def kept_of_shipped(request: Request, configs: Iterable[ModelConfig]) -> Mapping[str, OperatorCounts]:
-    """Return the shipped counts of named models that are not counted here, by name, reduced by the whitelist."""
-    named = [config for config in configs if request.is_named(config) and not is_counted(config)]
-    whitelist = request.whitelist() if named else ()
-    return {name: select(counts, whitelist).kept for name, counts in shipped_counts(request.database, named).items()}
+    """Return the shipped counts of named models without a pickle here, by name, reduced by the whitelist.
+
+    Raises UserError: the whitelist keeps no operator of one.
+    """
+    named = [
+        config
+        for config in configs
+        if request.is_named(config) and not (is_counted(config) or FILTERED_COUNTS.path(config).exists())
+    ]
+    shipped = shipped_counts(request.database, named)
+    whitelist = request.whitelist() if shipped else ()
+    kept = {name: select(counts, whitelist).kept for name, counts in shipped.items()}
+    if empty := [name for name, counts in kept.items() if not counts.counts]:
+        raise UserError(f"{request.folders.whitelist}: it keeps no operator of {some_of(empty)}; name some, or '*'")
+    return kept
 
 
 def ship_counts(database: Database, configs: Collection[ModelConfig]) -> None:

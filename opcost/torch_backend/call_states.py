@@ -12,6 +12,7 @@ from functools import cache, partial
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
 
+from opcost.columns import grouped
 from opcost.errors import CannotMeasureError
 from opcost.measuring.conditions import device_type_of, is_gpu
 from opcost.measuring.workload import Call, Calls
@@ -137,8 +138,14 @@ def _writers(tensors: Sequence[tuple[torch.Tensor, bool]]) -> list[Call]:
     """Return calls that write tensors again, from copies or not: each by a kernel, those of a long list together."""
     if len(tensors) <= MOST_WRITERS:
         return [writer(tensor, copies) for tensor, copies in tensors]
-    contents = contents_of(tensor for tensor, _ in tensors)
-    return [restoring(contents, [one.clone() for one in contents])]
+    found: list[Call] = []
+    copied = contents_of(tensor for tensor, copies in tensors if copies)
+    own = contents_of(tensor for tensor, copies in tensors if not copies)
+    for those in grouped(own, lambda one: (one.dtype, one.device)).values():
+        found.append(partial(torch._foreach_add_, those, 0))
+    if copied:
+        found.append(restoring(copied, [one.clone() for one in copied]))
+    return found
 
 
 def written_storages(layer: Layer) -> set[int]:

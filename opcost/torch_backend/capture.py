@@ -55,6 +55,7 @@ from opcost.torch_backend.cost_counter import (
     tensors_of,
     total,
     unfused,
+    unwatched,
 )
 from opcost.torch_backend.inputs import input_statistics, patterns_of
 from opcost.torch_backend.meta_device import like_a_device, results_of_a_device
@@ -575,7 +576,7 @@ class _Recorder(TorchFunctionMode):
             # Each operation is a call instead. Autograd runs those of a GPU in a thread that takes over the mode.
             self._is_split = True
             try:
-                with Operations(lambda operation, *given: self._run(function_of(operation), operation, *given)):
+                with Operations(self._run_split):
                     return function(*args, **kwargs)
             finally:
                 self._is_split = False
@@ -606,6 +607,9 @@ class _Recorder(TorchFunctionMode):
             self._nodes.note(self._path)
             if len(self.costs) > begin or not call.operator.is_function:
                 self._count(call, self.costs[begin:], self._path if owner is None else owner)
+
+    def _run_split(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._run(function_of(unwatched(operation, args)), operation, args, kwargs)
 
     def _count(self, call: _Call, ran: Sequence[OperationCost], caller: str) -> None:
         cost, operations = total(ran), operations_of(ran)

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -80,43 +81,62 @@ class Work:
         return Work(least_flop(costs), total(costs).memory_bytes, len(costs))
 
 
+SOLE_USES = 4
+"""The uses of a tensor that a mode of torch sees if autograd alone holds it."""
+
 UNSHARED_USES = 2
-"""The uses of the memory of a tensor that nothing holds but the argument of a call, with the one that asks."""
+"""The uses of the memory of a tensor that no other tensor shares, with the one that asks."""
+
+_SUM: ContextVar[tuple[int, int] | None] = ContextVar("sum", default=None)
+"""The terms of a sum of gradients that is observed now, by identity: inner observers see more uses of them."""
 
 
-class _Gradients:
-    """The sums of gradients in a backward pass, which autograd adds in place where no mode watches it."""
+def unwatched(operation: Any, args: Sequence[Any]) -> Any:
+    """Return an observed operation by the name that it has where no mode of torch observes it.
+
+    Autograd adds gradients in place then, if nothing else holds the first one.
+    """
+    is_sum = operation is torch.ops.aten.add.Tensor and _SUM.get() == tuple(map(id, args[:2]))
+    return torch.ops.aten.add_.Tensor if is_sum else operation
+
+
+class _Backward(threading.local):
+    """The node of autograd's graph that runs in a thread, and the memory that it has made."""
+
+    node: int | None = None
 
     def __init__(self) -> None:
-        self._node: int | None = None
-        self._made: set[int] = set()
+        self.made: set[int] = set()
 
-    def unwatched(self, operation: Any, args: Sequence[Any]) -> Any:
-        """Return an operation as autograd runs it: a sum in place, if nothing else holds the memory of its first term.
+    def is_sum_in_place(self, operation: Any, args: Sequence[Any]) -> bool:
+        """Return whether an operation adds gradients in place where no mode observes it.
 
-        What the running node has made itself is no such term.
+        What the running node has made itself is taken for a part of the node's own work. Nodes of a user's functions
+        may hold their gradients in Python.
         """
-        if operation is not torch.ops.aten.add.Tensor or not self._is_in_backward():
-            return operation
+        if operation is not torch.ops.aten.add.Tensor or not self._runs():
+            return False
         first, second = args[:2]
-        is_sum = all(isinstance(one, torch.Tensor) and is_dense(one) for one in (first, second))
-        if not is_sum or (first.shape, first.dtype) != (second.shape, second.dtype):
-            return operation
+        if not all(isinstance(one, torch.Tensor) and is_dense(one) for one in (first, second)):
+            return False
         storage = first.untyped_storage()
+        is_alike = (first.shape, first.dtype) == (second.shape, second.dtype)
+        is_sole = first._use_count() <= SOLE_USES and torch._C._storage_Use_Count(storage._cdata) <= UNSHARED_USES
         is_whole = first.numel() * first.itemsize == storage.nbytes()
-        is_free = torch._C._storage_Use_Count(storage._cdata) <= UNSHARED_USES and storage._cdata not in self._made
-        return torch.ops.aten.add_.Tensor if is_whole and is_free else operation
+        return is_alike and is_sole and is_whole and storage._cdata not in self.made
 
     def note(self, result: Any) -> None:
-        """Note what a node has made."""
-        if self._is_in_backward():
-            self._made.update(one.untyped_storage()._cdata for one in tensors_of(result) if is_dense(one))
+        """Note what the node that runs has made."""
+        if self._runs():
+            self.made.update(one.untyped_storage()._cdata for one in tensors_of(result) if is_dense(one))
 
-    def _is_in_backward(self) -> bool:
+    def _runs(self) -> bool:
         node = None if torch.is_grad_enabled() else torch._C._current_autograd_node()
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            node = None
         number = None if node is None else node._sequence_nr()
-        if number != self._node:
-            self._node, self._made = number, set()
+        if number != self.node:
+            self.node, self.made = number, set()
         return number is not None
 
 
@@ -128,7 +148,7 @@ class Operations(DispatchMode):
     def __init__(self, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
         super().__init__()
         self._run = run
-        self._gradients = _Gradients()
+        self._backward = _Backward()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # TorchScript calls an operation here with function modes on, which would take it for a call of the model.
@@ -139,8 +159,14 @@ class Operations(DispatchMode):
             if isinstance(func, HigherOrderOperator):
                 with self:
                     return run_parts(func, args, kwargs or {})
-            result = self._run(self._gradients.unwatched(func, args), args, kwargs or {})
-            self._gradients.note(result)
+            is_sum = _SUM.get() is None and self._backward.is_sum_in_place(func, args)
+            before = _SUM.set((id(args[0]), id(args[1]))) if is_sum else None
+            try:
+                result = self._run(func, args, kwargs or {})
+            finally:
+                if before is not None:
+                    _SUM.reset(before)
+            self._backward.note(result)
             return result
 
 
@@ -164,7 +190,7 @@ class CostCounter(Operations):
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         result = func(*args, **kwargs)
         if not is_free(func):
-            self._record(operation_cost(func, args, kwargs, result))
+            self._record(operation_cost(unwatched(func, args), args, kwargs, result))
         return result
 
 

@@ -112,11 +112,13 @@ class ReadyModel:
     @property
     def held(self) -> list[Tensor]:
         """The tensors that are there before a run: inputs, weights, and a step's gradients and optimiser's state."""
-        own = [*self.tensors, *own_tensors(self.model)]
+        given = held_tensors((self.inputs, dict(self.keyword_inputs)))
+        attributes = (value for part in self.model.modules() for value in vars(part).values())
+        own = [*own_tensors(self.model), *(value for value in attributes if isinstance(value, Tensor))]
         optimizer = getattr(self.model, "optimizer", None) if self.is_training else None
         states = [] if optimizer is None else tensors_of(list(optimizer.state.values()))
-        gradients = [one.grad for one in self.model.parameters() if one.grad is not None]
-        return [*own, *states, *gradients]
+        gradients = (one.grad for one in self.model.parameters() if one.grad is not None)
+        return list({id(one): one for one in (*given, *own, *states, *gradients)}.values())
 
     def with_tensors(self, change: Callable[[Tensor], Tensor]) -> ReadyModel:
         """Return the model with each tensor among its inputs changed; one that is there twice stays one."""

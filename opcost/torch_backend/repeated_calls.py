@@ -191,13 +191,13 @@ def restored(call: Callable[[], object], written: Iterable[torch.Tensor]) -> Cal
 
 
 def restoring(contents: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> Call:
-    """Return a call that writes values into memories, into many by one kernel for each of their dtypes.
+    """Return a call that writes values into memories, into many by one kernel for each of their dtypes and devices.
 
     A copy into a single one would be no kernel on a GPU.
     """
     if len(contents) == 1:
         return _adding_0(contents[0], values[0])
-    pairs = grouped(zip(contents, values, strict=True), lambda both: both[0].dtype).values()
+    pairs = grouped(zip(contents, values, strict=True), lambda both: (both[0].dtype, both[0].device)).values()
     copies = [partial(torch._foreach_copy_, [to for to, _ in those], [value for _, value in those]) for those in pairs]
 
     def restore() -> None:

@@ -20,7 +20,7 @@ from opcost.measuring.workload import Call, Calls
 from opcost.operators.training import FUSED, LOSSES, OPTIONS, Training
 from opcost.operators.tuples import Phase
 from opcost.torch_backend.cost_counter import tensors_of
-from opcost.torch_backend.passes import Context, gradients_recorded, in_phase
+from opcost.torch_backend.passes import Context, gradients_recorded, in_phase, running_calls
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.repeated_calls import restored, storage_of
 from opcost.torch_backend.values import is_dense
@@ -157,9 +157,10 @@ def _with_gradients(step: TrainingStep) -> Calls:
     gradients = [one.grad for one in step.model.parameters() if one.grad is not None and is_dense(one.grad)]
     kept = [one.clone() for one in gradients]
     update()
-    is_same = all(map(torch.equal, gradients, kept))
+    if all(map(torch.equal, gradients, kept)):
+        return Calls(update)
     torch._foreach_copy_(gradients, kept)
-    return Calls(update) if is_same else restored(update, gradients)
+    return restored(update, gradients)
 
 
 def _at_rest(step: TrainingStep, run: Call) -> Call:
@@ -218,11 +219,15 @@ def saved_bytes(ready: ReadyModel) -> dict[str, int]:
 
     with ExitStack() as stack:
         for path, module in step.named_modules():
+            # A scripted module takes no such hooks; its memory is that of the module around it.
+            if isinstance(module, torch.jit.ScriptModule):
+                continue
             before = module.register_forward_pre_hook(lambda *_, path=path: inside.append(path))
             after = module.register_forward_hook(left, always_call=True)
             stack.callback(before.remove)
             stack.callback(after.remove)
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(saved, lambda one: one))
+        stack.enter_context(running_calls())
         step.run_forward(*ready.inputs, **ready.keyword_inputs)
     return found
 

@@ -841,3 +841,24 @@ def test_a_named_model_of_the_database_needs_no_count(campaign: SimulatedCampaig
     assert progress_of(report) == (1, 0, 1, 0, 0)
     with pytest.raises(UserError, match="no model is"):
         run(campaign)
+
+
+def test_a_whitelist_that_keeps_nothing_of_a_model_of_the_database_is_named(campaign: SimulatedCampaign) -> None:
+    config = campaign.add_model("a", {RELU: 2})
+    run(campaign)
+    for kind in (COUNTS, FILTERED_COUNTS):
+        kind.path(config).unlink()
+    (campaign.measurements / "operator_whitelist.yml").write_text("operators: [Conv2d]\n", encoding="utf-8")
+    with pytest.raises(UserError, match="operator_whitelist.yml: it keeps no operator of a; "):
+        run(campaign, "a")
+
+
+def test_a_filtered_pickle_stands_before_the_counts_of_the_database(campaign: SimulatedCampaign) -> None:
+    config = campaign.add_model("a", {RELU: 2})
+    run(campaign)
+    COUNTS.path(config).unlink()
+    (report,) = run(campaign, "a")
+    assert progress_of(report) == (1, 1, 0, 0, 0)
+    FILTERED_COUNTS.path(config).write_bytes(b"damaged")
+    with pytest.raises(UserError, match=FILTERED_COUNTS.file_name):
+        run(campaign, "a")

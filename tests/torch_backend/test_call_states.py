@@ -81,6 +81,17 @@ def test_weights_of_a_module_are_near_or_far_together():
         assert seen == writes * ["add"]
 
 
+def test_tensors_of_a_long_list_that_no_call_changes_are_written_in_their_own_place():
+    tensors = [torch.full((3,), float(number)) for number in range(20)]
+    state = CallState((NEAR,) * 12 + (HALF,) * 8, False, False)
+    calls = calls_in_state(Layer(torch._foreach_mul, (tensors, 2.0), {}), state, Noted())  # type: ignore[arg-type]
+    seen: list[tuple[str, int]] = []
+    with running_calls(), ObservingMode(lambda one: (seen.append((one.name, len(one.args[0]))), one.run())[1]):
+        calls.overhead()
+    assert seen == [("_foreach_add_", 12), ("_foreach_copy_", 8)]
+    assert [one[0].item() for one in tensors] == [float(number) for number in range(20)]
+
+
 def test_the_tensors_of_a_long_list_are_written_together_and_stay():
     tensors = [torch.full((3,), float(number)) for number in range(20)]
     layer = Layer(torch._foreach_mul_, (tensors, 2.0), {})

@@ -84,11 +84,36 @@ def recurrent() -> nn.Module:
     return Last()
 
 
+class Doubled(torch.autograd.Function):
+    """A function of a user that returns the gradient that it was given, and reads it afterwards."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return value + other
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return gradient + torch.ones_like(gradient), gradient * 2
+
+
+class Shared(nn.Module):
+    """Gradients that several calls read: both terms of an addition get the same one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([nn.Linear(3, CLASSES), nn.Linear(3, CLASSES)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = (part(x) for part in self.parts)
+        return Doubled.apply(first.sin() * second.exp() + (first + second), first)  # type: ignore[no-untyped-call]
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "convolutions": (convolutions, torch.randn(BATCH, 3, 8, 8)),
     "transformer": (transformer, torch.randint(0, 20, (BATCH, 4))),
     "recurrent": (recurrent, torch.randn(BATCH, 4, 3)),
     "again": (Again, torch.randn(BATCH, 4, 3)),
+    "shared": (Shared, torch.randn(BATCH, 3)),
 }
 OPTIMIZERS: dict[str, Callable[[list[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda own: torch.optim.SGD(own, 1e-3, momentum=0.9, foreach=True),
@@ -490,3 +515,19 @@ def test_what_is_saved_changes_no_step(name: str) -> None:
     ready.run()
     assert saved_bytes(ready) == before
     assert sum(before.values()) > 0
+
+
+def test_a_scripted_part_saves_its_memory_in_the_module_around_it() -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(3, 8), nn.ReLU()))
+    model = nn.Sequential(scripted, nn.Linear(8, CLASSES))
+    counts = counts_of(step_of(model, torch.randn(BATCH, 3)))
+    saved = {module.path: module.saved_bytes for module in counts.modules}
+    assert (saved["model"], saved["model.1"]) == (4 * BATCH * 8, 0)
+
+
+def test_an_optimiser_of_sparse_gradients_alone_can_be_measured() -> None:
+    model = nn.Sequential(nn.Embedding(20, CLASSES, sparse=True), nn.Flatten(0, 1))
+    ready = as_step(
+        ReadyModel(model, (torch.zeros(BATCH, 1, dtype=torch.int64),)), loss, lambda own: torch.optim.SGD(own, 0.1)
+    )
+    assert calls_of(run_first(ready), Phase.OPTIMIZER).overhead is None
