@@ -65,6 +65,21 @@ def test_a_step_is_counted_measured_and_compared(home: Home, capsys: pytest.Capt
     }
 
 
+def test_each_layer_of_a_step_has_its_forward_and_its_backward(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    """A step that is not counted is counted on the spot; without rows there are no costs."""
+    write(home, "build")
+    assert home.run("layers", "step", "--allow-code", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["layers"]
+    assert [(row["path"], row["layer"], row["weights"]) for row in rows] == [
+        *(("0", "Linear", 68), ("1", "SiLU", 0), ("2", "Linear", 15), ("(loss)", "cross_entropy", None)),
+        *(("(no layer)", "backward", None), ("(optimizer)", "sgd", None)),
+    ]
+    assert home.run("layers", "step", "--allow-code") == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("step, a training step: 6 layers in order of execution")
+    assert "Linear 16→4" in shown
+
+
 def test_a_model_may_return_its_own_loss(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     write(home, "loss", "loss: own\noptimizer: {name: adamw, lr: 0.01}\n")
     assert home.run("count", "step", "--allow-code", "--device", "cpu", "--json") == 0
