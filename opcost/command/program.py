@@ -88,7 +88,8 @@ READ = (
         "read.show",
         (
             *(o.SHOWN_NAMES, o.SORT, o.TOP, o.SHOWN_DEVICES, o.SHOWN_PRECISION, o.SHOWN_FORMAT, o.SHOWN_BATCH),
-            *(o.SHOWN_EXECUTION, o.OPERATORS, o.CONDITIONS, OneOf((o.WHY, o.JSON, o.CSV)), *o.FOLDERS, o.VERBOSE),
+            *(o.SHOWN_EXECUTION, o.SHOWN_MODE, o.OPERATORS, o.CONDITIONS, OneOf((o.WHY, o.JSON, o.CSV))),
+            *(*o.FOLDERS, o.VERBOSE),
         ),
     ),
     Subcommand(

@@ -13,8 +13,8 @@ from opcost.operators.tuples import OperatorTuple, Phase, PlainValue, Structure
 PARTS = tuple(phase for phase in Phase if phase.is_part)
 """The phases of a training step, in order; the loss is of the forward."""
 
-TRAINING = "training"
-"""The parameter of a whole model that is a training step."""
+INFERENCE, TRAINING = MODES = (Phase.INFERENCE.value, "training")
+"""The modes of a config. The second is the parameter of a whole model that is a training step, too."""
 
 LossName: TypeAlias = Literal["cross_entropy", "mse", "own"]
 LOSSES = get_args(LossName)

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from test_own_models import Home
 
+from opcost.errors import UserError
+
 NET = """
 from torch import nn, randn
 def build(channels=4):
@@ -41,7 +43,7 @@ def write(home: Home, function: str, more: str = "") -> None:
 
 
 def test_a_step_is_counted_measured_and_compared(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    write(home, "build")
+    write(home, "build", "inputs: {shape: [8, 16]}\n")
     assert home.run("count", "step", "--allow-code", "--device", "cpu") == 0
     assert home.run("filter", "step") == 0
     run = "step", "--allow-code", "--device", "cpu", "--seconds", "0.01"
@@ -63,6 +65,31 @@ def test_a_step_is_counted_measured_and_compared(home: Home, capsys: pytest.Capt
         "backward",
         "optimizer",
     }
+    shown_among_steps(home, capsys, [one["full_time_s"] for one in model["comparisons"]])
+
+
+def shown_among_steps(home: Home, capsys: pytest.CaptureFixture[str], times_s: list[float]) -> None:
+    """The step is shown with its phases, and is in no ranking of inference."""
+    assert home.run("show", "--mode", "training", "--device", "cpu", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert [row[f"{name}time_s"] for name in ("", "forward_", "backward_", "optimizer_")] == times_s
+    assert row["time_per_sample_s"] == pytest.approx(times_s[0] / 8)
+    assert home.run("show", "--mode", "training", "--device", "cpu") == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Time per sample of a training step on ")
+    assert all(f"{name} ms/sample" in shown for name in ("forward", "backward", "optimizer"))
+    assert home.run("show", "step", "--mode", "training") == 0
+    assert "backward (one run)" in capsys.readouterr().out
+    for words, mistake in [
+        (["--device", "cpu"], "^no config with mode: inference is measured on these devices; run "),
+        (["step"], "^step: its config has mode: training; add --mode training to show it$"),
+        (
+            ["resnet50", "--mode", "training"],
+            "^resnet50: its config has mode: inference; add --mode inference to show it$",
+        ),
+    ]:
+        with pytest.raises(UserError, match=mistake):
+            home.run("show", *words)
 
 
 def test_each_layer_of_a_step_has_its_forward_and_its_backward(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +98,7 @@ def test_each_layer_of_a_step_has_its_forward_and_its_backward(home: Home, capsy
     assert home.run("layers", "step", "--allow-code", "--json") == 0
     rows = json.loads(capsys.readouterr().out)["layers"]
     assert [(row["path"], row["layer"], row["weights"]) for row in rows] == [
-        *(("0", "Linear", 68), ("1", "SiLU", 0), ("2", "Linear", 15), ("(loss)", "cross_entropy", None)),
+        *(("0", "Linear", 68), ("1", "SiLU", None), ("2", "Linear", 15), ("(loss)", "cross_entropy", None)),
         *(("(no layer)", "backward", None), ("(optimizer)", "sgd", None)),
     ]
     assert home.run("layers", "step", "--allow-code") == 0

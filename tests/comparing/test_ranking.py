@@ -119,6 +119,18 @@ def test_a_sum_that_draws_more_than_the_power_limit_is_doubtful_and_its_error_is
         assert any("power limit" in line for line in doubt_lines([row])) == is_above
 
 
+def test_a_training_step_has_its_phases_and_the_share_of_the_idle_power() -> None:
+    phases = tuple(whole("m", *costs) for costs in ((1.0, 100.0), (2.0, 300.0), (0.5, None)))
+    step = replace(whole("m", 4.0, 400.0, batch=8), phases=phases)
+    row, unqualified, pass_ = (
+        ranking_row(one, None, None, idle_w) for one, idle_w in ((step, 25.0), (step, None), (whole("m"), 25.0))
+    )
+    assert (row.forward_time_s, row.backward_time_s, row.optimizer_time_s) == (1.0, 2.0, 0.5)
+    assert (row.forward_energy_j, row.backward_energy_j, row.optimizer_energy_j) == (100.0, 300.0, None)
+    assert (row.time_per_sample_s, row.samples_per_joule, row.idle_energy_ratio) == (0.5, 0.02, 0.25)
+    assert (unqualified.idle_energy_ratio, pass_.forward_time_s, pass_.backward_energy_j) == (None, None, None)
+
+
 def test_an_eager_whole_has_no_ratio_to_a_sum_of_graphs() -> None:
     cost = sum_of({RELU: 1}, row_of(RELU, 1.0, 1.0))
     compared = replace(whole("m", 2.0, 2.0), cost=cost)
