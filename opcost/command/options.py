@@ -19,7 +19,7 @@ from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
 from opcost.operators.counts import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.operators.sweep_axes import AxisKind
-from opcost.operators.training import INFERENCE, MODES
+from opcost.operators.training import INFERENCE, LOSSES, MODES, OPTIONS, TRAINING
 from opcost.power.ports import AUTO, METER_CHOICES
 from opcost.prediction.sampling import BEYOND_RATIO
 from opcost.units import quotable
@@ -199,6 +199,20 @@ MEMORY_FORMAT = Option(
     f"of weights and input (default: {CONTIGUOUS})",
     choices=get_args(MemoryFormat),
     default=CONTIGUOUS,
+)
+STEP_KEYS = (
+    Option(
+        "--mode",
+        f"of the model: {INFERENCE}, or {TRAINING} for a training step (default: {INFERENCE})",
+        choices=MODES,
+        default=INFERENCE,
+    ),
+    Option(
+        "--loss",
+        f"of a training step; own is the number that the model returns, or what it calls loss (default: {LOSSES[0]})",
+        choices=LOSSES,
+    ),
+    Option("--optimizer", f"of a training step (default: {next(iter(OPTIONS))})", choices=tuple(OPTIONS)),
 )
 MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
 BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", kinds.count)

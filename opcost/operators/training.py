@@ -41,6 +41,13 @@ class Training:
     options: tuple[tuple[str, PlainValue], ...] = ()
     frozen: tuple[str, ...] = ()
 
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The keys of a config, those at their default left out, of a step without options and frozen parameters."""
+        usual = Training()
+        others = {"loss": (self.loss, usual.loss), "optimizer": (self.optimizer, usual.optimizer)}
+        return {"mode": TRAINING, **{key: own for key, (own, default) in others.items() if own != default}}
+
     def of(self, model: OperatorTuple) -> OperatorTuple:
         """Return the tuple of a model's step."""
         options = {**OPTIONS[self.optimizer], **dict(self.options)}

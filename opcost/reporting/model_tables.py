@@ -19,6 +19,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quali
 from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
 from opcost.operators.texts import parse_operator, short_form, short_inputs
+from opcost.operators.training import INFERENCE
 from opcost.prediction.learned_costs import FEWEST_SCORES
 from opcost.reporting.comparison_tables import print_comparisons
 from opcost.reporting.measurement_tables import print_units
@@ -91,7 +92,7 @@ KINDS: Table[_Kind] = (
 )
 
 
-def print_profile(profile: Profile, words: Sequence[str], top: int | None = None) -> None:
+def print_profile(profile: Profile, words: Sequence[str], top: int | None = None, mode: str = INFERENCE) -> None:
     """Print a profile of the model that ``words`` name: the plan in a dry run, costs, or counts and what is known."""
     if profile.units and profile.request.dry_run:
         print_units(profile.units, dry_run=True)
@@ -121,7 +122,8 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
     ]
     names = [model.name for model in profile.models if model.known]
     if names:
-        steps.append((command("show", *names, "--operators"), "the operators on the devices above"))
+        of_mode = () if mode == INFERENCE else ("--mode", mode)
+        steps.append((command("show", *names, *of_mode, "--operators"), "the operators on the devices above"))
     print_commands(steps)
     print_origin()
 

@@ -20,7 +20,7 @@ from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
-from opcost.operators.training import PARTS
+from opcost.operators.training import INFERENCE, PARTS
 from opcost.reporting import ranking_notes
 from opcost.reporting.charts import compared
 from opcost.reporting.comparison_tables import all_in_words
@@ -500,7 +500,8 @@ def _print_not_measured(report: ShowReport) -> None:
         proposals, profiled = report.proposals, report.proposals.profiled
         of_folders = [name for name in report.not_measured if name not in profiled]
         ways = [_whole_models(of_folders, options, proposals)] if of_folders else []
-        ways += [(command("predict", *profiled[name]), "predict it") for name in shown if name in profiled]
+        predicted = [name for name in shown if name in profiled and report.choice.mode == INFERENCE]
+        ways += [(command("predict", *profiled[name]), "predict it") for name in predicted]
         profiles = proposals.profiling(shown, *options, *USUAL_OPTIONS)
         print_commands([*ways, *((profile, "count and measure it") for profile in profiles)])
     for execution, names in report.other_executions.items():

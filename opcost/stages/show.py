@@ -6,6 +6,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
@@ -260,13 +261,17 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
 
 
 def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
-    """Return the ranking on each device, or on the chosen one; none if nothing is measured."""
+    """Return the rankings on each device, or on the chosen one, of each mode; none if nothing is measured."""
     # Rows do not have the index of a GPU.
     device = device_type_of(request.device) if request.device and not request.is_product else request.device
-    try:
-        return show(request, Choice(device=device), cache_folder()).rankings
-    except NothingMeasuredError:
-        return ()
+    configs, found = request.models() if request.names else request.folders.readable(), list[DeviceRanking]()
+    for choice in (Choice(device=device, mode=mode) for mode in MODES):
+        own = [config.name for config in configs if choice.has_mode(config)]
+        of_mode = request if len(own) == len(configs) or not request.names else replace(request, names=tuple(own))
+        if own:
+            with suppress(NothingMeasuredError):
+                found += show(of_mode, choice, cache_folder()).rankings
+    return tuple(found)
 
 
 def _refuse_empty_globs(request: Request) -> None:
@@ -300,7 +305,9 @@ def _place(config: ModelConfig) -> Hashable:
 def _known(config: ModelConfig, known: Mapping[Hashable, ModelConfig]) -> ModelConfig:
     """Return the config that describes the same, or this one under the usual name of a case."""
     # A config may be one of a precision, whose folder has it in its name.
-    base = re.split(rf"_(?:{'|'.join(get_args(Precision))})(?=_|$)", SIZE_IN_NAME.sub("", config.config_name))[0]
+    base = re.split(
+        rf"_(?:{'|'.join((*get_args(Precision), TRAINING))})(?=_|$)", SIZE_IN_NAME.sub("", config.config_name)
+    )[0]
     return known.get(_place(config)) or replace(config, name=usual_name(base, config))
 
 
