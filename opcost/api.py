@@ -17,6 +17,7 @@ from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
 from opcost.comparing.ranking import ENERGY
 from opcost.measuring.record import ComparisonRow
 from opcost.measuring.setting import Setting
+from opcost.operators.training import INFERENCE
 from opcost.reporting.charts import Compared, compared
 from opcost.reporting.model_tables import WHOLE, WORK, layer_in_words, layer_notes, rows_of
 from opcost.reporting.output import cells_of
@@ -133,6 +134,7 @@ def show(  # noqa: PLR0913 (a call in a notebook names its options)
     precision: str | None = None,
     memory_format: str | None = None,
     batch: int | None = None,
+    mode: str = INFERENCE,
     database: str | Path | None = None,
 ) -> DataFrame:
     """Return the models by the energy of a sample, one row each, or with ``operators`` a row for each operator.
@@ -146,13 +148,13 @@ def show(  # noqa: PLR0913 (a call in a notebook names its options)
         precision: such as ``bf16``; None for that of the named models' configs.
         memory_format: ``channels_last`` or ``contiguous``; None as for ``precision``.
         batch: samples of a run; None as for ``precision``.
+        mode: ``inference``, or ``training`` for training steps.
         database: see ``load``.
 
     Raises UserError: a name matches no model, nothing is measured, or a table is damaged.
     """
-    report = find_rankings(
-        _request(database, names), Choice(sort, device, execution, operators, precision, memory_format, batch)
-    )
+    choice = Choice(sort, device, execution, operators, precision, memory_format, batch, mode)
+    report = find_rankings(_request(database, names), choice)
     return _frame(csv_lines(report, sort), csv_columns(report))
 
 

@@ -39,7 +39,8 @@ class KeyRemedy:
         if not self.values:
             return f"leave {option or self.key} out"
         known = " or ".join(self.values)
-        return ", or ".join([f"give {option} {known}" if option else f"write {self.key}: {known}", self.otherwise])
+        first = f"give {option} {known}" if option else f"write {self.key}: {known}"
+        return ", or ".join(filter(None, [first, self.otherwise]))
 
 
 class CannotBuildError(CannotMeasureError):

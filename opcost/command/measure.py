@@ -18,6 +18,7 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
 from opcost.meters.gpus import visible_gpus
 from opcost.operators.counts import CAPTURED
+from opcost.operators.training import INFERENCE, TRAINING, Training
 from opcost.power.ports import GpuError
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
@@ -148,7 +149,8 @@ def profile(arguments: Namespace) -> int:
     from opcost.stages.profile import profile as profile_models
 
     request = RunRequest.from_arguments(arguments)
-    measuring, model = _measuring(request, arguments), WantedModel.from_arguments(arguments)
+    model = replace(WantedModel.from_arguments(arguments), training=_training(arguments))
+    measuring = _measuring(request, arguments)
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     wanted = [replace(model, input_size=size) for size in sizes or [()]]
     folders = request.folders
@@ -159,11 +161,25 @@ def profile(arguments: Namespace) -> int:
         if arguments.json:
             print_json(profile_object(found, path))
         else:
-            print_profile(found, wanted[0].words, arguments.top)
+            print_profile(found, wanted[0].words, arguments.top, arguments.mode)
         print_files("report in", [] if path is None else [path])
         if arguments.dry_run and arguments.report is not None:
             print_files("dry run: not written", [arguments.report])
     return int(found.failed)
+
+
+def _training(arguments: Namespace) -> Training | None:
+    """Return the training step to profile, None at inference. Raises UserError: it cannot be profiled so."""
+    if arguments.mode == INFERENCE:
+        given = next((name for name in ("loss", "optimizer") if getattr(arguments, name)), None)
+        if given is not None:
+            raise UserError(f"--{given}: it is of a training step; add --mode {TRAINING}, or leave it out")
+        return None
+    if arguments.scheduler or arguments.scheduler_file:
+        remedy = "leave the scheduler out, and profile it on a host that has the device"
+        raise UserError(f"--mode {TRAINING}: a step is counted on the kind of device that measures it; {remedy}")
+    usual = Training()
+    return Training(arguments.loss or usual.loss, arguments.optimizer or usual.optimizer)
 
 
 def worker(arguments: Namespace) -> int:

@@ -19,6 +19,7 @@ from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
 from opcost.operators.counts import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.operators.sweep_axes import AxisKind
+from opcost.operators.training import INFERENCE, LOSSES, MODES, OPTIONS, TRAINING
 from opcost.power.ports import AUTO, METER_CHOICES
 from opcost.prediction.sampling import BEYOND_RATIO
 from opcost.units import quotable
@@ -199,6 +200,20 @@ MEMORY_FORMAT = Option(
     choices=get_args(MemoryFormat),
     default=CONTIGUOUS,
 )
+STEP_KEYS = (
+    Option(
+        "--mode",
+        f"of the model: {INFERENCE}, or {TRAINING} for a training step (default: {INFERENCE})",
+        choices=MODES,
+        default=INFERENCE,
+    ),
+    Option(
+        "--loss",
+        f"of a training step; own is the number that the model returns, or what it calls loss (default: {LOSSES[0]})",
+        choices=LOSSES,
+    ),
+    Option("--optimizer", f"of a training step (default: {next(iter(OPTIONS))})", choices=tuple(OPTIONS)),
+)
 MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
 BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", kinds.count)
 ALLOW_CODE = switch(
@@ -298,13 +313,19 @@ SORT = Option(
     choices=("energy", "time", "power", "saving", "name"),
     default="energy",
 )
+SHOWN_MODE = Option(
+    "--mode",
+    f"show models at inference, or training steps with their forward, backward and optimizer (default: {INFERENCE})",
+    choices=MODES,
+    default=INFERENCE,
+)
 OPERATORS = switch(
     "--operators", "show the operators of each model; with --csv one line each, with --json in its object"
 )
 CONDITIONS = switch(
     "--conditions",
     "show how many operator tuples and models are measured under each set of conditions, the models that are measured "
-    "in part, and the time to measure the rest; not with --operators, --why or --csv",
+    "in part, and the time to measure the rest; not with --operators, --mode, --why or --csv",
 )
 WHY = switch("--why", "also print all remarks on the comparisons of these models' sums with their wholes")
 DEPTH = Option(

@@ -88,7 +88,8 @@ READ = (
         "read.show",
         (
             *(o.SHOWN_NAMES, o.SORT, o.TOP, o.SHOWN_DEVICES, o.SHOWN_PRECISION, o.SHOWN_FORMAT, o.SHOWN_BATCH),
-            *(o.SHOWN_EXECUTION, o.OPERATORS, o.CONDITIONS, OneOf((o.WHY, o.JSON, o.CSV)), *o.FOLDERS, o.VERBOSE),
+            *(o.SHOWN_EXECUTION, o.SHOWN_MODE, o.OPERATORS, o.CONDITIONS, OneOf((o.WHY, o.JSON, o.CSV))),
+            *(*o.FOLDERS, o.VERBOSE),
         ),
     ),
     Subcommand(
@@ -152,8 +153,8 @@ MEASURE = (
         "resnet18 --input-size 8x3x224x224 --precision bf16",
         "measure.profile",
         (
-            *(o.MODEL, o.SIZES, o.INPUT_SIZE, *o.MODEL_KEYS, *o.MEASURING_DEVICES, o.PROFILE_DURATION, o.EXECUTION),
-            *(o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
+            *(o.MODEL, o.SIZES, o.INPUT_SIZE, *o.MODEL_KEYS, *o.STEP_KEYS, *o.MEASURING_DEVICES, o.PROFILE_DURATION),
+            *(o.EXECUTION, o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
             *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
         _database,

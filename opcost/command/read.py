@@ -9,6 +9,7 @@ from pathlib import Path
 from opcost.command.run import without_garbage_collection
 from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import UserError
+from opcost.operators.training import INFERENCE
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
@@ -41,7 +42,7 @@ def show(arguments: Namespace) -> int:
     operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
     choice = Choice(
         *(arguments.sort, arguments.device, arguments.execution, operators),
-        *(arguments.precision, arguments.memory_format, arguments.batch),
+        *(arguments.precision, arguments.memory_format, arguments.batch, arguments.mode),
     )
     report = find_rankings(request, choice, cache_folder())
     if arguments.json:
@@ -60,6 +61,7 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
     from opcost.stages.holdings import holdings
 
     others = [name for name in ("operators", "why", "csv") if getattr(arguments, name)]
+    others += ["mode"] if arguments.mode != INFERENCE else []
     if others:
         raise UserError(f"--conditions: not with --{others[0]}; leave one of them out")
     found = holdings(request, arguments.execution, arguments.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
@@ -23,6 +23,8 @@ from opcost.operators.counts import (
     levels_of,
 )
 from opcost.operators.texts import short_inputs, short_outputs
+from opcost.operators.training import training_of
+from opcost.operators.tuples import Phase
 from opcost.summing.summation import ModelCost, Part
 from opcost.units import number_of
 
@@ -48,11 +50,16 @@ class LayerCall:
     def place(self, depth: int | None = None) -> Place:
         """Return its place in a tree with so many names in a path; None for all levels."""
         operator, path = self.count.operator, self.module.path
+        # A backward has the module of its forward, and no function.
+        is_function = operator.is_function and not self.count.phase.is_part
         # A function is one level below the module that calls it.
-        if depth is None or levels_of(path) + operator.is_function <= depth:
-            return path, operator.short_name if operator.is_function else None
+        if depth is None or levels_of(path) + is_function <= depth:
+            return path, operator.short_name if is_function else None
         return at_level(path, depth), None
 
+
+LOSS, OPTIMIZER, NO_LAYER = "(loss)", "(optimizer)", "(no layer)"
+"""The paths of what is in no layer of a training step; a backward without a layer is of no forward."""
 
 COMPUTES_NOTHING = "computes nothing"
 NO_ROW = "not measured under these conditions"
@@ -64,11 +71,18 @@ class LayerRow(Columns):
 
     Rows are in the order of execution. Ratios are shares of the sum of all measured operators of the model; the rows
     add up to it. A row of several calls has the cost of those that are measured.
+
+    In a training step a row has the calls of a module itself, and of their backward. Those of the loss, of the
+    optimizer and the backward without a layer are rows of their own.
     """
 
     position: Annotated[int, Column("place of the first call among all calls of the run, from 0 up", COUNT)]
     path: Annotated[
-        str, Column("the module's name in `named_modules`; of a function, the module that calls it; empty: the model")
+        str,
+        Column(
+            "the module's name in `named_modules`; of a function, the module that calls it; empty: the model; "
+            f"of a training step also {LOSS}, {OPTIMIZER} and {NO_LAYER}"
+        ),
     ]
     layer: Annotated[str, Column("class of the module, or name of the function")]
     operator: Annotated[str | None, Column("the operator tuple's name; empty for a module with layers inside it")]
@@ -88,6 +102,18 @@ class LayerRow(Columns):
     energy_j: Annotated[float | None, Column("energy of all calls", ABOVE_0)]
     time_ratio: Annotated[float | None, Column("share of the sum in time")]
     energy_ratio: Annotated[float | None, Column("share of the sum in energy")]
+    forward_time_s: Annotated[
+        float | None, Column("time in the forward; empty if the run is no training step", ABOVE_0)
+    ]
+    forward_energy_j: Annotated[float | None, Column("energy in the forward", ABOVE_0)]
+    forward_time_ratio: Annotated[float | None, Column("the forward's share of the sum in time")]
+    forward_energy_ratio: Annotated[float | None, Column("the forward's share of the sum in energy")]
+    backward_time_s: Annotated[
+        float | None, Column("time in the backward; empty if the run is no training step", ABOVE_0)
+    ]
+    backward_energy_j: Annotated[float | None, Column("energy in the backward", ABOVE_0)]
+    backward_time_ratio: Annotated[float | None, Column("the backward's share of the sum in time")]
+    backward_energy_ratio: Annotated[float | None, Column("the backward's share of the sum in energy")]
     missing_reason: Annotated[str | None, Column("reason why the time is empty, or is not that of all calls")]
     energy_missing_reason: Annotated[str | None, Column("reason why the energy is empty")]
 
@@ -113,11 +139,19 @@ class Layers:
     are_means: bool = False
 
     @property
+    def are_of_step(self) -> bool:
+        """Whether the run is a training step."""
+        return any(call.count.phase.is_part for call in self.calls)
+
+    @property
     def rows(self) -> tuple[LayerRow, ...]:
+        """A row for each call, of a training step for each module with calls of its own."""
+        if self.are_of_step:
+            return self.rows_to(None)
         return tuple(self._row(call.place(), [call]) for call in self.calls)
 
-    def rows_to(self, depth: int) -> tuple[LayerRow, ...]:
-        """Return a row for each module with so many names in its path, and for each layer above it."""
+    def rows_to(self, depth: int | None) -> tuple[LayerRow, ...]:
+        """Return a row for each module with so many names in its path, None for any, and for each layer above it."""
         places = grouped(self.calls, lambda call: call.place(depth))
         return tuple(self._row(place, calls) for place, calls in places.items())
 
@@ -143,11 +177,9 @@ class Layers:
         path, function = place
         module = self._module_of[path]
         is_leaf = all(call.place() == place for call in calls)
-        operators = {call.count.operator.key: call.count for call in calls}.values() if is_leaf else ()
-        known = [call.time_s for call in calls if call.time_s is not None]
-        time_s = math.fsum(known) if known else None
-        energy_j = _energy_of(calls) if known else None
-        sum_s, sum_j = self._sums
+        # The operators of a backward say nothing of the layer's form.
+        own = [call for call in calls if call.count.phase is not Phase.BACKWARD] or calls
+        operators = {call.count.operator.key: call.count for call in own}.values() if is_leaf else ()
         flops = [call.count.flop for call in calls if call.count.flop is not None]
         missing, missing_reason = sum(call.lacks_row for call in calls), None
         if missing:
@@ -164,18 +196,30 @@ class Layers:
             input_sizes=_common(short_inputs(one.operator) for one in operators) if is_leaf else module.input_sizes,
             output_sizes=_common(short_outputs(one.outputs) for one in operators) if is_leaf else module.output_sizes,
             training_mode=_common(count.operator.mode for count in operators),
-            weights=None if function is not None else module.weights,
+            # A module that calls functions has other weights, too: those of its children.
+            weights=None if any(one.operator.is_function for one in operators) else module.weights,
             calls=len(calls),
             calls_without_row=missing,
             flop=sum(flops) if len(flops) == len(calls) else None,
             memory_bytes=sum(call.count.memory_bytes for call in calls),
-            time_s=time_s,
-            energy_j=energy_j,
-            time_ratio=ratio_if_known(time_s, sum_s),
-            energy_ratio=ratio_if_known(energy_j, sum_j),
+            **self._costs("", calls),
+            **self._costs("forward_", [call for call in calls if call.count.phase is Phase.FORWARD]),
+            **self._costs("backward_", [call for call in calls if call.count.phase is Phase.BACKWARD]),
             missing_reason=missing_reason,
             energy_missing_reason=next(filter(None, (call.energy_missing_reason for call in calls)), None),
         )
+
+    def _costs(self, prefix: str, calls: Sequence[LayerCall]) -> dict[str, Any]:
+        """Return the costs of those calls that have a row, as columns with a prefix."""
+        known = [call.time_s for call in calls if call.time_s is not None]
+        time_s, energy_j = (math.fsum(known), _energy_of(calls)) if known else (None, None)
+        sum_s, sum_j = self._sums
+        return {
+            f"{prefix}time_s": time_s,
+            f"{prefix}energy_j": energy_j,
+            f"{prefix}time_ratio": ratio_if_known(time_s, sum_s),
+            f"{prefix}energy_ratio": ratio_if_known(energy_j, sum_j),
+        }
 
 
 @dataclass(frozen=True)
@@ -225,8 +269,29 @@ def layers_of(counts: OperatorCounts, cost: ModelCost) -> Layers:
         elif len(parts) > 1:
             are_means = True
         for caller, position, of_call in zip(count.callers, count.positions, costs, strict=True):
-            found.append(LayerCall(counts.modules[caller], count, position, **of_call))
-    return Layers(tuple(sorted(found, key=lambda call: call.position)), counts.modules, are_means)
+            found.append(LayerCall(_owner(counts, count.phase, counts.modules[caller]), count, position, **of_call))
+    # Modules that call nothing contain others.
+    inside = [one if training_of(counts.model) is None else _in_model(one) for one in counts.modules]
+    modules = tuple(dict.fromkeys([*filter(None, inside), *(call.module for call in found)]))
+    return Layers(tuple(sorted(found, key=lambda call: call.position)), modules, are_means)
+
+
+def _in_model(module: CalledModule) -> CalledModule | None:
+    """Return a module of a training step with its path in the user's model, None if it is not in it."""
+    first, _, path = module.path.partition(SEPARATOR)
+    return replace(module, path=path) if first == "model" else None
+
+
+def _owner(counts: OperatorCounts, phase: Phase, caller: CalledModule) -> CalledModule:
+    """Return the module whose layer a call is in; a loss, an optimizer and no layer are modules without weights."""
+    training = training_of(counts.model)
+    if training is None:
+        return caller
+    if phase is Phase.OPTIMIZER:
+        return CalledModule(OPTIMIZER, training.optimizer, 0)
+    is_of_loss = phase is Phase.FORWARD or caller.path
+    other = CalledModule(LOSS, training.loss, 0) if is_of_loss else CalledModule(NO_LAYER, str(phase), 0)
+    return _in_model(caller) or other
 
 
 def _energy_of(calls: Iterable[LayerCall]) -> float | None:

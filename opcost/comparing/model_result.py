@@ -320,7 +320,8 @@ class ModelResult:
     ``measurements`` are all rows of operators, also those not summed. ``corrections`` are those of caches in this
     model, None if unknown. ``kernels`` are the errors of kernel times, None if they were not profiled. ``predicted`` is
     the predicted cost of operators without a row, if it is a part of the cost. ``input_size`` has the batch first, and
-    is empty if unknown. ``units`` are those of one run, None if unknown.
+    is empty if unknown. ``units`` are those of one run, None if unknown. ``phases`` are the results of the ``PARTS`` of
+    a training step, in order; they are empty if unknown, and of an inference pass.
     """
 
     conditions: Conditions
@@ -335,6 +336,7 @@ class ModelResult:
     name: str = ""
     input_size: tuple[int, ...] = ()
     units: Units | None = None
+    phases: tuple[ModelResult, ...] = ()
 
     @property
     def counts(self) -> OperatorCounts:

@@ -8,7 +8,7 @@ predictions of operators that were held out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated
@@ -22,6 +22,7 @@ from opcost.estimates import Estimate, estimate_fields, ratio_if_known, value_of
 from opcost.measuring.conditions import DEVICE_UUID, Conditions
 from opcost.operators.counts import MODEL, OperatorCount
 from opcost.operators.model_inputs import Unit
+from opcost.operators.training import PARTS
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO, PREDICTED_ERROR_RATIOS, CostModel, predictor_of
 from opcost.summing.summation import EnergyBasis, Measurements
 
@@ -156,6 +157,16 @@ class RankingRow(Columns):
     energy_per_sample_j: Annotated[float | None, Column("energy / batch size")]
     samples_per_second: Annotated[float | None, Column("batch size / time", unit="1/s")]
     samples_per_joule: Annotated[float | None, Column("batch size / energy", unit="1/J")]
+    forward_time_s: Annotated[float | None, Column("time of a training step's forward; empty of an inference pass")]
+    forward_energy_j: Annotated[float | None, Column("energy of a training step's forward")]
+    backward_time_s: Annotated[float | None, Column("time of a training step's backward")]
+    backward_energy_j: Annotated[float | None, Column("energy of a training step's backward")]
+    optimizer_time_s: Annotated[float | None, Column("time of a training step's optimizer")]
+    optimizer_energy_j: Annotated[float | None, Column("energy of a training step's optimizer")]
+    idle_energy_ratio: Annotated[
+        float | None,
+        Column("idle power of the whole's board x time / energy; empty if no qualification has the idle power"),
+    ]
     reference_temperature_c: Annotated[float | None, Column("temperature of the energy; empty: as measured")]
     sum_reference_temperature_c: Annotated[
         float | None, Column("temperature of the energies of operators; empty: as measured")
@@ -208,8 +219,22 @@ class RankingRow(Columns):
     conditions: Annotated[Conditions, Column("conditions of the cost")]
 
 
-def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline | None) -> RankingRow:
-    """Return the row of a model; its sum has a share of the roof if it has nearly all of the model."""
+def _of_phases(model: ModelResult) -> dict[str, float | None]:
+    phases: Sequence[ModelResult | None] = model.phases or [None] * len(PARTS)
+    found: dict[str, float | None] = {}
+    for part, one in zip(PARTS, phases, strict=True):
+        found[f"{part}_time_s"] = None if one is None else value_of(one.time_s)
+        found[f"{part}_energy_j"] = None if one is None else value_of(one.energy_j)
+    return found
+
+
+def ranking_row(
+    model: ModelResult, errors: SumErrors | None, roofline: Roofline | None, idle_power_w: float | None = None
+) -> RankingRow:
+    """Return the row of a model; its sum has a share of the roof if it has nearly all of the model.
+
+    ``idle_power_w`` is that of the whole's board, None if unknown.
+    """
     whole, cost, energy_j = model.whole, model.cost, model.energy_j
     units = None if model.units is None else model.units.number
     sum_s, sum_j = value_of(cost.time_s), value_of(cost.energy_j)
@@ -246,6 +271,8 @@ def ranking_row(model: ModelResult, errors: SumErrors | None, roofline: Roofline
         energy_per_sample_j=ratio_if_known(value_of(energy_j), units),
         samples_per_second=ratio_if_known(units, value_of(model.time_s)),
         samples_per_joule=ratio_if_known(units, value_of(energy_j)),
+        **_of_phases(model),
+        idle_energy_ratio=ratio_if_known(idle_power_w, model.power_w),
         reference_temperature_c=model.basis.temperature_c,
         sum_reference_temperature_c=cost.basis.temperature_c,
         is_flagged=Doubt.FLAGGED in model.doubts,

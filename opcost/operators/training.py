@@ -13,8 +13,8 @@ from opcost.operators.tuples import OperatorTuple, Phase, PlainValue, Structure
 PARTS = tuple(phase for phase in Phase if phase.is_part)
 """The phases of a training step, in order; the loss is of the forward."""
 
-TRAINING = "training"
-"""The parameter of a whole model that is a training step."""
+INFERENCE, TRAINING = MODES = (Phase.INFERENCE.value, "training")
+"""The modes of a config. The second is the parameter of a whole model that is a training step, too."""
 
 LossName: TypeAlias = Literal["cross_entropy", "mse", "own"]
 LOSSES = get_args(LossName)
@@ -40,6 +40,13 @@ class Training:
     optimizer: str = "sgd"
     options: tuple[tuple[str, PlainValue], ...] = ()
     frozen: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """The keys of a config, those at their default left out, of a step without options and frozen parameters."""
+        usual = Training()
+        others = {"loss": (self.loss, usual.loss), "optimizer": (self.optimizer, usual.optimizer)}
+        return {"mode": TRAINING, **{key: own for key, (own, default) in others.items() if own != default}}
 
     def of(self, model: OperatorTuple) -> OperatorTuple:
         """Return the tuple of a model's step."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from opcost.columns import Columns, by_column, columns_of, grouped
-from opcost.comparing.layers import LayerRow
+from opcost.comparing.layers import NO_LAYER, LayerRow
 from opcost.comparing.predicted_run import PredictedCalls, WidthReason
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.estimates import total_if_known
@@ -19,6 +19,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quali
 from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
 from opcost.operators.texts import parse_operator, short_form, short_inputs
+from opcost.operators.training import INFERENCE
 from opcost.prediction.learned_costs import FEWEST_SCORES
 from opcost.reporting.comparison_tables import print_comparisons
 from opcost.reporting.measurement_tables import print_units
@@ -91,7 +92,7 @@ KINDS: Table[_Kind] = (
 )
 
 
-def print_profile(profile: Profile, words: Sequence[str], top: int | None = None) -> None:
+def print_profile(profile: Profile, words: Sequence[str], top: int | None = None, mode: str = INFERENCE) -> None:
     """Print a profile of the model that ``words`` name: the plan in a dry run, costs, or counts and what is known."""
     if profile.units and profile.request.dry_run:
         print_units(profile.units, dry_run=True)
@@ -121,7 +122,8 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
     ]
     names = [model.name for model in profile.models if model.known]
     if names:
-        steps.append((command("show", *names, "--operators"), "the operators on the devices above"))
+        of_mode = () if mode == INFERENCE else ("--mode", mode)
+        steps.append((command("show", *names, *of_mode, "--operators"), "the operators on the devices above"))
     print_commands(steps)
     print_origin()
 
@@ -240,6 +242,8 @@ def layer_notes(report: LayersReport) -> list[str]:
         is_corrected, is_whole = costs.corrected_time_s is not None, costs.whole_time_s is not None
         others = [corrected] * is_corrected + [whole] * is_whole + ["Layers are not corrected."] * is_corrected
         notes += [" ".join(others)] * bool(others)
+    if report.layers.are_of_step:
+        notes.append(f"Shares are of the step. {NO_LAYER}: backward of no layer's forward.")
     notes += missing_notes(report.layers)
     if report.layers.are_means:
         notes.append(
@@ -281,6 +285,18 @@ FIGURES: Table[LayerRow] = (
 )
 """The figures of a layer, here and in the report's trees."""
 
+STEP_FIGURES: Table[LayerRow] = (
+    Column("forward ms", lambda one: milli(one.forward_time_s)),
+    Column("backward ms", lambda one: milli(one.backward_time_s)),
+    Column("forward mJ", lambda one: milli(one.forward_energy_j), drop=4),
+    Column("backward mJ", lambda one: milli(one.backward_energy_j), drop=4),
+    Column("forward time share", lambda one: percent(one.forward_time_ratio), drop=5),
+    Column("backward time share", lambda one: percent(one.backward_time_ratio), drop=5),
+    Column("forward energy share", lambda one: percent(one.forward_energy_ratio), drop=5),
+    Column("backward energy share", lambda one: percent(one.backward_energy_ratio), drop=5),
+)
+"""The figures of a layer in the phases of a training step; shares are of the whole step."""
+
 
 def print_layers(report: LayersReport, depth: int | None) -> None:
     rows = rows_of(report, depth)
@@ -289,17 +305,21 @@ def print_layers(report: LayersReport, depth: int | None) -> None:
         Column("output", lambda one: one.output_sizes or "", "left", drop=6, wraps=12),
     )
     calls: Table[LayerRow] = (Column("calls", lambda one: str(one.calls), drop=5),)
+    is_step, (weights, *costs) = report.layers.are_of_step, FIGURES
     table: Table[LayerRow] = (
         Column("path", lambda one: one.path or WHOLE, "left", wraps=12),
         Column("layer", layer_in_words, "left", wraps=14),
         *(sizes if any(row.input_sizes is not None for row in rows) else ()),
-        *(() if depth is None else calls),
-        *FIGURES,
+        *(() if depth is None and not is_step else calls),
+        weights,
+        *(STEP_FIGURES if is_step else ()),
+        *costs,
     )
     conditions = report.conditions
     where = "" if conditions is None else f" on {conditions.device_product} ({conditions.execution})"
-    what = number_of(len(rows), "call" if depth is None else "layer")
-    title = f"{report.name}{where}: {what} in order of execution"
+    what = number_of(len(rows), "call" if depth is None and not is_step else "layer")
+    step = ", a training step" if is_step else ""
+    title = f"{report.name}{where}{step}: {what} in order of execution"
     print_table(title, table, rows)
     print_line(*layer_notes(report))
     if report.measuring is not None:

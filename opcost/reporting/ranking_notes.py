@@ -23,6 +23,8 @@ KIND_TITLES = ("largest kind", "second kind", "third kind")
 ROOF_TITLES = frozenset({"time roof", "energy roof", "saving mJ/sample"})
 """The columns of the ranking that notes explain: on the kinds of operators that cost most, and on the roof."""
 
+IDLE = "Idle share: the board's idle power, as its qualification found it, times the time, over the energy."
+
 LEAST_RATE_RATIO = 0.01
 """The share of the highest rate of FLOPs from which that of another arithmetic is named."""
 
@@ -85,6 +87,8 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
         )
     if kinds:
         lines.append(f"Kinds of operators with their shares of the {quantity} of all measured operators of the model.")
+    if any(row.idle_energy_ratio is not None for row in rows if row.forward_time_s is not None):
+        lines.append(IDLE)
     lines += _function_lines(kinds)
     if any(row.roof_time_ratio is not None for row in rows) and not left_out >= ROOF_TITLES:
         lines.append(_roof_line(ranking.models))
@@ -103,6 +107,8 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
         errors = "" if row.is_expected_error_assumed else _errors_of_sums(row)
         others = f"; 95 % of the models' sums deviate by less than {errors}" if errors else ""
         lines.append(f"Corrected: sum plus corrections, over the whole model{others}.")
+    if row.idle_energy_ratio is not None and row.forward_time_s is not None:
+        lines.append(IDLE)
     if row.roof_time_ratio is not None:
         lines.append(_roof_line([model]))
     return [*lines, *_unknown_flop_lines([row]), *_function_lines(names), *_sum_lines([row]), *doubt_lines([row])]

@@ -14,11 +14,13 @@ from opcost.columns import Columns, by_column, columns_of, fields_of
 from opcost.comparing.comparison import differing as differing_values
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, rank_of
 from opcost.comparing.ranking import ENERGY, NAME, POWER, SAVING, SUM, TIME, RankingRow, ranked
+from opcost.estimates import ratio_if_known
 from opcost.invocation import command, joined
 from opcost.measuring.conditions import DEVICE_PRODUCT, Conditions
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
+from opcost.operators.training import INFERENCE, PARTS
 from opcost.reporting import ranking_notes
 from opcost.reporting.charts import compared
 from opcost.reporting.comparison_tables import all_in_words
@@ -83,7 +85,7 @@ class _Ranked:
 
 
 LARGEST_KIND, SECOND_KIND, THIRD_KIND = ranking_notes.KIND_TITLES
-RANKED: Table[_Ranked] = (
+COSTS: Table[_Ranked] = (
     Column("model", lambda one: one.label + doubt_mark(ranking_notes.is_cost_doubtful(one.row)), "left"),
     Column("batch", lambda one: _batch(one.row)),
     Column("size", lambda one: _sample_size(one.row) or UNKNOWN),
@@ -94,12 +96,32 @@ RANKED: Table[_Ranked] = (
     Column("W", lambda one: one.cost(whole_watts(one.row.power_w)), drop=4),
     Column("samples/J", lambda one: one.cost(scaled(one.row.samples_per_joule, 1)), drop=11),
     Column("samples/s", lambda one: one.cost(scaled(one.row.samples_per_second, 1)), drop=11),
+)
+KINDS_AND_ROOFS: Table[_Ranked] = (
     Column(LARGEST_KIND, lambda one: one.kind(0), "left"),
     Column(SECOND_KIND, lambda one: one.kind(1), "left", drop=5),
     Column(THIRD_KIND, lambda one: one.kind(2), "left", drop=7),
     Column("time roof", lambda one: one.of_sum(percent(one.row.roof_time_ratio, 0)), drop=3),
     Column("energy roof", lambda one: one.of_sum(percent(one.row.roof_energy_ratio, 0)), drop=2),
     Column("saving mJ/sample", lambda one: one.of_sum(milli(one.row.saving_energy_per_sample_j)), drop=6),
+)
+RANKED = (*COSTS, *KINDS_AND_ROOFS)
+
+
+def _of_phase(column: str, one: _Ranked) -> str:
+    units = one.model.result.units
+    return one.cost(milli(ratio_if_known(getattr(one.row, column), None if units is None else units.number)))
+
+
+RANKED_STEPS: Table[_Ranked] = (
+    *keeping(COSTS, "samples/J"),
+    *(
+        Column(f"{phase} {unit}/sample", partial(_of_phase, f"{phase}_{cost}"), drop=8)
+        for unit, cost in (("ms", "time_s"), ("mJ", "energy_j"))
+        for phase in PARTS
+    ),
+    Column("idle share", lambda one: percent(one.row.idle_energy_ratio, 0), drop=8),
+    *KINDS_AND_ROOFS,
 )
 
 
@@ -123,13 +145,14 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
     shared = _shared_size(rows)
     unit = rows[0].unit or Unit.SAMPLE
     order = TITLES.get(by, TITLES[ENERGY]).replace(Unit.SAMPLE, unit)
-    title = f"{order} on {_conditions_title(rows, ranking.differing)}"
+    is_step = any(model.result.phases for model in ranking.models)
+    title = f"{order}{' of a training step' * is_step} on {_conditions_title(rows, ranking.differing)}"
     return RankingTable(
         "; ".join([title, *([", ".join(shared.values())] if shared else [])]),
         by,
         [
             replace(column, title=column.title.replace(Unit.SAMPLE, unit))
-            for column in keeping(RANKED, SORTED_BY.get(by))
+            for column in keeping(RANKED_STEPS if is_step else RANKED, SORTED_BY.get(by))
             if column.title not in shared
         ],
         [_Ranked(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)],
@@ -390,6 +413,14 @@ def _print_cost(label: str, model: ShownModel) -> None:
         marked = [text if text in ("", UNKNOWN) else text + mark for text in (*texts, "")]
         return Column(title, marked.__getitem__, "right" if title else "left", drop)
 
+    of_phases = [
+        (
+            phase,
+            _cost(getattr(row, f"{phase}_time_s"), None, "ms"),
+            _cost(getattr(row, f"{phase}_energy_j"), None, "mJ"),
+        )
+        for phase in (PARTS if model.result.phases else ())
+    ]
     per_run = _cost(row.time_s, errors[0], "ms"), _cost(row.energy_j, errors[1], "mJ")
     per_sample = _cost(row.time_per_sample_s, None, "ms"), _cost(row.energy_per_sample_j, None, "mJ")
     summed = _cost(row.sum_time_s, None, "ms"), _cost(row.sum_energy_j, None, "mJ")
@@ -400,6 +431,8 @@ def _print_cost(label: str, model: ShownModel) -> None:
         column("", "time", "energy", "power"),
         column(f"{cost} (one run)", *per_run, UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W"),
         column(f"per {row.unit or Unit.SAMPLE}", *per_sample),
+        *(column(f"{phase} (one run)", *costs) for phase, *costs in of_phases),
+        *[column("idle share", "", percent(row.idle_energy_ratio, 0), drop=1)] * bool(model.result.phases),
         *[column("sum of operators", *summed, drop=1, mark=doubt)] * (is_whole or bool(added)),
         *[column("corrected", *corrected, drop=2, mark=doubt)] * is_whole,
         column("roof", *roof, mark=doubt),
@@ -467,7 +500,8 @@ def _print_not_measured(report: ShowReport) -> None:
         proposals, profiled = report.proposals, report.proposals.profiled
         of_folders = [name for name in report.not_measured if name not in profiled]
         ways = [_whole_models(of_folders, options, proposals)] if of_folders else []
-        ways += [(command("predict", *profiled[name]), "predict it") for name in shown if name in profiled]
+        predicted = [name for name in shown if name in profiled and report.choice.mode == INFERENCE]
+        ways += [(command("predict", *profiled[name]), "predict it") for name in predicted]
         profiles = proposals.profiling(shown, *options, *USUAL_OPTIONS)
         print_commands([*ways, *((profile, "count and measure it") for profile in profiles)])
     for execution, names in report.other_executions.items():

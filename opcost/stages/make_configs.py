@@ -24,7 +24,7 @@ from opcost.storage.code_files import find_code
 from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, ModelFolders, is_glob, write_config
 from opcost.storage.files import replace_file
 from opcost.storage.model_counts import COUNTS
-from opcost.storage.schemas import tree_text
+from opcost.storage.schemas import mistakes_of_precision, tree_text
 from opcost.units import is_one_line
 
 TEMPLATE = """\
@@ -93,6 +93,10 @@ def found_or_written(
 
 def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
     _refuse_unshown(wanted, wanted.model_name)
+    if wanted.training is not None:
+        refused = list(mistakes_of_precision(wanted.training, wanted.precision))
+        if refused:
+            raise UserError(*(f"{wanted.where('precision')}: {text}" for text in refused))
     named = ModelName.of(wanted.model_name)
     mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)
     if mistakes:
@@ -167,8 +171,7 @@ def _written(folders: ModelFolders, wanted: WantedModel, listed: ListedModel, gi
     usual = usual_name(wanted.base_name, wanted)
     names = (usual if number == 1 else f"{usual}_{number}" for number in range(1, 1000))
     name = next(filter(folders.is_free, names))
-    keys = WantedModel(wanted.model_name).further_keys
-    more = {key: value for key, value in wanted.further_keys.items() if value != keys[key]}
+    more = dict(wanted.given_keys)
     if wanted.arguments:
         more["arguments"] = tree_text(Structure("dict", wanted.arguments))
     text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)

@@ -16,16 +16,18 @@ from typing import Any
 
 from torch import nn
 
+from opcost.columns import grouped
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import operator_costs
 from opcost.comparing.ranking import TIME, WHOLE
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
-from opcost.measuring.conditions import Conditions
+from opcost.measuring.conditions import Conditions, device_type_of
 from opcost.measuring.precisions import DTYPES, TORCH_DEFAULT
 from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.counts import CAPTURED, EVERYTHING, OperatorCounts, cases_of, select
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
+from opcost.operators.training import INFERENCE, TRAINING
 from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, short_hash
 from opcost.progress import Progress
 from opcost.running.bench import Bench
@@ -236,7 +238,7 @@ def _count(request: RunRequest, configs: Sequence[ModelConfig], progress: Progre
     for config in configs:
         is_counted = config.name in known
         with suppress(UserError):
-            is_counted = is_counted or COUNTS.read(config).device_type != META or on_meta
+            is_counted = is_counted or _is_enough(config, COUNTS.read(config).device_type, on_meta, request.device)
         if not is_counted:
             missing.append(config)
     if not missing:
@@ -250,11 +252,22 @@ def _count(request: RunRequest, configs: Sequence[ModelConfig], progress: Progre
     return failures
 
 
+def _is_enough(config: ModelConfig, counted_on: str, on_meta: bool, device: str | None) -> bool:
+    """Return whether counts have what is needed: to measure, values, and those operations that a step has on a device.
+
+    The device is None for the usual one.
+    """
+    if on_meta or counted_on == META or config.training is None:
+        return on_meta or counted_on != META
+    return counted_on == device_type_of(choose_device(device))
+
+
 def _without_measuring(request: RunRequest, configs: Sequence[ModelConfig]) -> Profile:
     request = replace(request, database=request.database.read_once())
     shown: Sequence[ShownModel] = ()
     try:
-        shown = show(request, Choice(operators=True)).models
+        mode = INFERENCE if configs[0].training is None else TRAINING
+        shown = show(request, Choice(operators=True, mode=mode)).models
     except NothingMeasuredError:
         pass
     except UserError:
@@ -296,16 +309,18 @@ def _counted_profile(config: ModelConfig, counts: OperatorCounts, result: ModelR
     costs = {} if result is None else {one.key: one.costs for one in operator_costs(result, None, TIME)}
     most_flop, most_bytes = max(1, counts.total_flop), max(1, counts.total_memory_bytes)
     lines: dict[ProfiledOperator, float] = {}
-    for count in counts.counts:
+    # In several phases an operator has one cost.
+    for own in grouped(counts.counts, lambda count: count.operator.key).values():
+        count, calls = own[0], sum(one.occurrences for one in own)
         operator, cost = count.operator, costs.get(count.operator.key)
         line = ProfiledOperator(
             operator=operator.operator,
             parameters=operator.parameters_text,
             inputs=operator.inputs_text,
             training_mode=operator.mode,
-            calls=count.occurrences,
-            flop=None if count.flop is None else count.occurrences * count.flop,
-            memory_bytes=count.occurrences * count.memory_bytes,
+            calls=calls,
+            flop=None if count.flop is None else calls * count.flop,
+            memory_bytes=calls * count.memory_bytes,
             time_s=None if cost is None else cost.time_s,
             energy_j=None if cost is None else cost.energy_j,
             time_ratio=None if cost is None else cost.time_ratio,

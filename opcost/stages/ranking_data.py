@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -15,7 +15,17 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import is_meant
-from opcost.operators.counts import EVERYTHING, OperatorCount, OperatorCounts, of_operators, select, tuple_key
+from opcost.operators.counts import (
+    EVERYTHING,
+    OperatorCount,
+    OperatorCounts,
+    Selection,
+    of_operators,
+    of_phase,
+    select,
+    tuple_key,
+)
+from opcost.operators.training import PARTS
 from opcost.running.request import Request, leave_out
 from opcost.running.shipped_counts import TableCounts, counts_in, counts_of_operators, identity_of, without_newer_pickle
 from opcost.storage.configs import ModelConfig, model_tuple
@@ -55,11 +65,20 @@ def named_as(config: ModelConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CountedModel:
-    """A config with the counts of its operators that compute something, None if it is not counted, and its wholes."""
+    """A config with the counts of its operators that compute something, None if it is not counted, and its wholes.
+
+    ``parts`` are the rows of the parts of a training step, as ``wholes`` are of the whole.
+    """
 
     config: ModelConfig
     counts: OperatorCounts | None
     wholes: tuple[MeasurementRow, ...]
+    parts: tuple[MeasurementRow, ...] = ()
+
+    def parts_of(self, whole: MeasurementRow | None) -> list[MeasurementRow]:
+        """Return the parts that are measured under the conditions of a whole, on its board."""
+        place = None if whole is None else (whole.conditions, whole.circumstances.device_uuid)
+        return [row for row in self.parts if (row.conditions, row.circumstances.device_uuid) == place]
 
 
 @dataclass(frozen=True)
@@ -67,7 +86,8 @@ class RankingData:
     """All models, and the rows of their operators and of cache chains.
 
     ``operator_counts`` has the FLOPs and bytes of each operator in the database by its key, whether or not its model
-    has a config. ``newest`` has each set of conditions with the time of its newest row.
+    has a config. ``newest`` has each set of conditions with the time of its newest row. ``idle_powers_w`` are those of
+    boards by the newest qualification that has one.
     """
 
     models: tuple[CountedModel, ...]
@@ -75,6 +95,7 @@ class RankingData:
     operator_counts: Mapping[str, OperatorCount]
     evidence: Evidence
     newest: Mapping[Conditions, str]
+    idle_powers_w: Mapping[str, float] = field(default_factory=dict)
 
     def roofline(self, conditions: Conditions) -> Roofline | None:
         rows = (row for row in self.operator_rows if row.conditions == conditions)
@@ -90,8 +111,20 @@ class RankingData:
                 one = self.evidence.result(selection, wholes, conditions)
                 cost = one.cost if one.cost.parts else NOTHING_SUMMED
                 if one.whole is not None or cost.parts:
-                    found.append(replace(one, cost=cost, **named_as(model.config)))
+                    phases = () if model.config.training is None else self._phases(model, selection, one)
+                    found.append(replace(one, cost=cost, phases=phases, **named_as(model.config)))
         return found
+
+    def _phases(self, model: CountedModel, selection: Selection | None, step: ModelResult) -> tuple[ModelResult, ...]:
+        parts = model.parts_of(step.whole)
+        return tuple(
+            self.evidence.result(
+                None if selection is None else of_phase(selection, phase),
+                [row for row in parts if row.phase is phase],
+                step.conditions,
+            )
+            for phase in PARTS
+        )
 
     def is_measured(self, model: CountedModel, conditions: Conditions) -> bool:
         """Return whether the whole of a model or any of its operators has a row under these conditions."""
@@ -133,7 +166,11 @@ def read_ranking_data(
     database = request.database
     of_models = _restricted(of_operators(map(model_tuple, configs)), under)
     models_measured = database.full_model_measurements.rows(of_models)
-    wholes = grouped(best_of_each_board(models_measured), lambda row: tuple_key(row.key))
+    best = best_of_each_board(models_measured, with_parts=True)
+    wholes, parts = (
+        grouped((row for row in best if row.phase.is_part is is_part), lambda row: tuple_key(row.key))
+        for is_part in (False, True)
+    )
     operators = {count.operator for one in counts.values() for count in one.counts}
     operators.update(count.operator for count in operator_counts.values())
     operator_rows = database.operator_measurements.rows(_restricted(of_operators(operators), under))
@@ -144,13 +181,18 @@ def read_ranking_data(
         conditions[key], newest[key] = row.conditions, max(newest.get(key, ""), row.measurement.ended_at)
     return RankingData(
         models=tuple(
-            CountedModel(config, counts.get(config.name), tuple(wholes.get(model_tuple(config).key, ())))
-            for config in configs
+            CountedModel(config, counts.get(config.name), *(tuple(one.get(key, ())) for one in (wholes, parts)))
+            for config, key in ((config, model_tuple(config).key) for config in configs)
         ),
         operator_rows=operator_rows,
         operator_counts=operator_counts,
         evidence=Evidence(Measurements(operator_rows), database.calls_in_chains.rows()),
         newest={conditions[key]: ended_at for key, ended_at in newest.items()},
+        idle_powers_w={
+            row.device_uuid: row.idle_power_w
+            for row in sorted(database.meter_qualifications.rows(), key=lambda row: row.qualified_at)
+            if row.device_uuid is not None and row.idle_power_w is not None
+        },
     )
 
 

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
@@ -32,6 +33,7 @@ from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
 from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
 from opcost.operators.counts import tuple_key
 from opcost.operators.model_inputs import Unit
+from opcost.operators.training import INFERENCE, MODES, TRAINING
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request
 from opcost.running.shipped_counts import identity_of
@@ -49,7 +51,7 @@ class Choice:
     ``device`` is a type (``cpu``, ``cuda``) or a part of a product's name, or several of them with commas; None for
     all. ``execution`` is None for the usual one: graph on a GPU, eager on a CPU. ``operators`` says whether models have
     their operators; None for those of one model that is named without a glob. ``precision``, ``memory_format`` and
-    ``batch`` replace those of the named models' configs, None for these.
+    ``batch`` replace those of the named models' configs, None for these. ``mode`` is that of the configs, of ``MODES``.
     """
 
     by: str = ENERGY
@@ -59,15 +61,21 @@ class Choice:
     precision: str | None = None
     memory_format: str | None = None
     batch: int | None = None
+    mode: str = INFERENCE
 
     def __post_init__(self) -> None:
         if self.by not in SORTS:
             raise UserError(f"sort: {self.by!r} is no order; use {', '.join(SORTS)}")
+        if self.mode not in MODES:
+            raise UserError(f"mode: {self.mode!r} is no mode; use {' or '.join(MODES)}")
 
     @property
     def devices(self) -> tuple[str | None, ...]:
         """The devices that are meant, one of them None for all."""
         return (None,) if self.device is None else tuple(part.strip() for part in self.device.split(","))
+
+    def has_mode(self, config: ModelConfig) -> bool:
+        return (self.mode == TRAINING) == (config.training is not None)
 
     def means(self, conditions: Conditions) -> bool:
         """Return whether rows under these conditions may be shown: of the devices and the precision."""
@@ -89,7 +97,8 @@ class Choice:
     def options(self) -> tuple[str, ...]:
         """The options of a command that shows other models in the same order and execution."""
         by = None if self.by == ENERGY else self.by
-        return _words({"--sort": by, "--device": self.device, "--execution": self.execution})
+        mode = None if self.mode == INFERENCE else self.mode
+        return _words({"--mode": mode, "--sort": by, "--device": self.device, "--execution": self.execution})
 
     def measuring_options(self, device_type: str | None = None) -> tuple[str, ...]:
         """Return the options of a command that measures what is shown here; a product's name is none of them."""
@@ -188,8 +197,10 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     request.database.must_exist()
     _refuse_empty_globs(request)
     # Roofs and expected errors rest on all models, so that they do not depend on the choice.
-    readable = {config.name: config for config in request.folders.readable()}
-    named = request.models() if request.names else list(readable.values())
+    readable = {config.name: config for config in request.folders.readable() if choice.has_mode(config)}
+    named = _of_mode(request, choice, request.models()) if request.names else list(readable.values())
+    if not named:
+        raise UserError(f"--mode {choice.mode}: no config has this mode; write mode: {choice.mode} in one")
     # Of configs that describe the same, the named one is meant.
     described = {_place(config): config for config in reversed((*named, *readable.values()))}
     if not request.names:
@@ -216,11 +227,16 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
         of_product = _rankings(request, product, data, sets, replace(choice, operators=has_operators))
         with_figures = {model.row.name for one in of_product for model in one.models}
         left = {name for name in names - with_figures if not (of_product and name in of_product[0].others)}
-        if predicted := predicted_models(request, data, candidates, left, cache):
+        # Costs are learned from inference.
+        learned = cache if choice.mode == INFERENCE else None
+        if predicted := predicted_models(request, data, candidates, left, learned):
             none = DeviceRanking(product, (), (), board_differences(()), predicted[0].result.conditions)
             first, *more = of_product or [none]
             of_product = [replace(first, predicted=predicted), *more]
         rankings += of_product
+    if not (rankings or request.names):
+        remedy = f"run {command('measure-models')}"
+        raise NothingMeasuredError(f"no config with mode: {choice.mode} is measured on these devices; {remedy}")
     if request.names and choice.device is None:
         rankings = _without_begun(rankings)
     shown = [model for ranking in rankings for model in ranking.all_models]
@@ -245,13 +261,17 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
 
 
 def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
-    """Return the ranking on each device, or on the chosen one; none if nothing is measured."""
+    """Return the rankings on each device, or on the chosen one, of each mode; none if nothing is measured."""
     # Rows do not have the index of a GPU.
     device = device_type_of(request.device) if request.device and not request.is_product else request.device
-    try:
-        return show(request, Choice(device=device), cache_folder()).rankings
-    except NothingMeasuredError:
-        return ()
+    configs, found = request.models() if request.names else request.folders.readable(), list[DeviceRanking]()
+    for choice in (Choice(device=device, mode=mode) for mode in MODES):
+        own = [config.name for config in configs if choice.has_mode(config)]
+        of_mode = request if len(own) == len(configs) or not request.names else replace(request, names=tuple(own))
+        if own:
+            with suppress(NothingMeasuredError):
+                found += show(of_mode, choice, cache_folder()).rankings
+    return tuple(found)
 
 
 def _refuse_empty_globs(request: Request) -> None:
@@ -267,6 +287,16 @@ def _refuse_empty_globs(request: Request) -> None:
 # Which models are meant
 
 
+def _of_mode(request: Request, choice: Choice, named: Sequence[ModelConfig]) -> list[ModelConfig]:
+    """Return those of the mode that is shown. Raises UserError: a name or glob means only others."""
+    found = [config for config in named if choice.has_mode(config)]
+    (other,) = set(MODES) - {choice.mode}
+    without = [name for name in request.names if not any(request.folders.is_meant(one, name) for one in found)]
+    if without:
+        raise UserError(*(f"{name}: its config has mode: {other}; add --mode {other} to show it" for name in without))
+    return found
+
+
 def _place(config: ModelConfig) -> Hashable:
     """Return what distinguishes shown models: fp32 and TF32 have the same counts."""
     return identity_of(config), config.precision, config.unit
@@ -275,7 +305,9 @@ def _place(config: ModelConfig) -> Hashable:
 def _known(config: ModelConfig, known: Mapping[Hashable, ModelConfig]) -> ModelConfig:
     """Return the config that describes the same, or this one under the usual name of a case."""
     # A config may be one of a precision, whose folder has it in its name.
-    base = re.split(rf"_(?:{'|'.join(get_args(Precision))})(?=_|$)", SIZE_IN_NAME.sub("", config.config_name))[0]
+    base = re.split(
+        rf"_(?:{'|'.join((*get_args(Precision), TRAINING))})(?=_|$)", SIZE_IN_NAME.sub("", config.config_name)
+    )[0]
     return known.get(_place(config)) or replace(config, name=usual_name(base, config))
 
 
@@ -412,7 +444,11 @@ def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
     own_counts = (count for model in data.models if model.counts is not None for count in model.counts.counts)
     counts = [*data.operator_counts.values(), *own_counts]
     models = {model.name: model for model in completed(named, counts, data.evidence.measurements)}
-    rows = [ranking_row(model, errors[model.correction is not None], roofline) for model in models.values()]
+    idle_w = data.idle_powers_w
+    rows = [
+        ranking_row(model, errors[model.correction is not None], roofline, idle_w.get(model.board or ""))
+        for model in models.values()
+    ]
     found = []
     for row in ranked(rows, choice.by):
         model = models[row.name]

@@ -20,6 +20,7 @@ from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.operators.counts import EVERYTHING, OperatorCounts
 from opcost.operators.model_names import ModelName, UserCode
+from opcost.operators.training import TRAINING, Training
 from opcost.operators.tuples import PlainValue
 from opcost.running.request import Request
 from opcost.sources.registry import published_models
@@ -35,7 +36,7 @@ def placed(code: UserCode) -> str:
 
 
 USUAL_KEYS: Mapping[str, object] = MappingProxyType(
-    {"weights_name": None, "seed": 0, "composites": (), "inputs": None, "grid": None, "training": None}
+    {"weights_name": None, "seed": 0, "composites": (), "inputs": None, "grid": None}
 )
 """Keys that a profile leaves at their default."""
 
@@ -54,6 +55,7 @@ class WantedModel:
     memory_format: str = CONTIGUOUS
     weights_name: None = None
     inputs: None = None
+    training: Training | None = None
     arguments: tuple[tuple[str, PlainValue], ...] = ()
 
     def where(self, key: str) -> str:
@@ -67,16 +69,22 @@ class WantedModel:
     def further_keys(self) -> Mapping[str, object]:
         """The keys besides name and size, with their values. Those of a config are to be equal, whether given or not.
 
-        A key that configs get later is added here, and to ``USUAL_KEYS``.
+        A key that configs get later is added here, or to ``USUAL_KEYS``.
         """
-        return {"precision": self.precision, "memory_format": self.memory_format, "arguments": self.arguments}
+        how = {"precision": self.precision, "memory_format": self.memory_format}
+        return {**how, "arguments": self.arguments, "training": self.training}
+
+    @property
+    def given_keys(self) -> Mapping[str, str]:
+        """The keys of its config that are not at their default, besides name, size and arguments: those of options."""
+        how = {"precision": (self.precision, TORCH_DEFAULT), "memory_format": (self.memory_format, CONTIGUOUS)}
+        changed = {key: own for key, (own, default) in how.items() if own != default}
+        return changed if self.training is None else {**changed, **self.training.keys}
 
     @property
     def words(self) -> tuple[str, ...]:
         size = ("--input-size", "x".join(map(str, self.input_size))) if self.input_size else ()
-        keys = WantedModel(self.model_name).further_keys
-        changed = {key: value for key, value in self.further_keys.items() if value != keys[key] and key != "arguments"}
-        options = [(key, str(value)) for key, value in changed.items()]
+        options = list(self.given_keys.items())
         options += [("arguments", f"{name}={tree_text(value)}") for name, value in self.arguments]
         given = [text for key, value in options for text in (self.where(key), value)]
         allowed = (ALLOW_CODE,) if ModelName.of(self.model_name).is_file else ()
@@ -109,7 +117,9 @@ class WantedModel:
         code = config.code
         name = config.model_name if code is None else placed(code)
         how = config.precision, config.memory_format
-        wanted = WantedModel(name, config.input_size, *how, arguments=config.arguments)
+        step = config.training
+        training = None if step is None else Training(step.loss, step.optimizer)
+        wanted = WantedModel(name, config.input_size, *how, training=training, arguments=config.arguments)
         if not wanted.is_described_by(config):
             return None
         if code is None or code.module is not None or not Path(code.path).is_relative_to(Path.cwd()):
@@ -184,7 +194,8 @@ def usual_name(base: str, model: WantedModel | ModelConfig) -> str:
     """Return the usual name of the folder of a model with its size; another model may have it."""
     precision = None if model.precision == TORCH_DEFAULT else model.precision
     memory_format = None if model.memory_format == CONTIGUOUS else model.memory_format
-    return case_name(base, model.input_size or None, precision, memory_format)
+    name = case_name(base, model.input_size or None, precision, memory_format)
+    return name if model.training is None else f"{name}_{TRAINING}"
 
 
 def config_named(folders: ModelFolders, wanted: WantedModel) -> ModelConfig | None:

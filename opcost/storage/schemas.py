@@ -535,13 +535,13 @@ class Summary(Schema):
                 yield (keys[0],), "it is of a training step; write mode: training, too"
             return
         precisions = self.precision if isinstance(self.precision, list) else [self.precision]
+        for precision in set(precisions):
+            yield from (((PRECISION,), text) for text in mistakes_of_precision(training, precision))
         options = OPTIONS.get(training.optimizer)
         if options is None:
             names = " or ".join(OPTIONS)
             yield ("optimizer",), f"its name is {training.optimizer!r}, not {names}; write optimizer: {{name: adamw}}"
             return
-        if training.optimizer != "sgd" and "fp16" in precisions:
-            yield (PRECISION,), f"fp16 has no number as small as the eps of {training.optimizer}; choose bf16, or sgd"
         given_options = {**options, **dict(training.options)}
         if given_options.get("nesterov") is True and not given_options.get("momentum"):
             yield ("optimizer",), "nesterov needs a momentum above 0; write momentum: 0.9"
@@ -554,6 +554,12 @@ class Summary(Schema):
             elif not (isinstance(value, bool) if is_flag else is_number):
                 wanted = "true or false" if is_flag else "a number from 0 up"
                 yield ("optimizer",), f"{name} is {shortened(str(value))}; write {wanted}"
+
+
+def mistakes_of_precision(training: Training, precision: str) -> Iterator[str]:
+    """Yield why a training step cannot have a precision, each with its remedy."""
+    if training.optimizer in OPTIONS.keys() - {"sgd"} and precision == "fp16":
+        yield f"fp16 has no number as small as the eps of {training.optimizer}; choose bf16, or sgd"
 
 
 class Whitelist(Schema):

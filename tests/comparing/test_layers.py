@@ -9,8 +9,9 @@ from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.layers import COMPUTES_NOTHING, NO_ROW, LayerNode, LayerRow, layers_of
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.counts import CalledModule, OperatorCount, OperatorCounts
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.counts import CalledModule, Case, OperatorCount, OperatorCounts
+from opcost.operators.training import Training
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import NORMAL_DATA, ZEROS_DATA, InputData, InputStatistics
 from opcost.summing.summation import NOTHING_SUMMED, Measurements, ModelCost, sum_operators
 
@@ -204,3 +205,91 @@ def test_a_model_that_is_an_operator_is_its_only_layer() -> None:
     layers = layers_of(counts, NOTHING_SUMMED)
     assert (named(layers.rows), layers.tree.children) == ([("", "Net", 1)], ())
     assert layers.rows_to(0)[0].key == HEAD.key
+
+
+# A training step
+
+MATRICES = OperatorTuple("torch.ops.aten.mm", (), (INPUT, OUTPUT), mode=None)
+LOSS = OperatorTuple("torch.nn.functional.cross_entropy", (), (OUTPUT,), mode=None)
+ONES = OperatorTuple("torch.ops.aten.ones_like", (), (), mode=None)
+UPDATE = OperatorTuple("torch.ops.aten._foreach_add_", (), (INPUT, INPUT), mode=None)
+
+
+def in_phase(operator: OperatorTuple, phase: Phase, callers: dict[int, int]) -> OperatorCount:
+    return replace(called(OperatorCount(operator, len(callers), 8, 96), callers), phase=phase)
+
+
+STEP_MODULES = (
+    CalledModule("", "TrainingStep", 56, "2x4", ""),
+    *(replace(one, path=f"model.{one.path}" if one.path else "model") for one in MODULES),
+    CalledModule("loss", "DrawnLoss", 0, "2x8", ""),
+)
+STEP, MODEL, STEP_BLOCK, STEP_LINEAR, _, STEP_HEAD, STEP_LOSS = range(7)
+
+# block.linear, add in block, head, loss; ones, of the loss, head, head, linear; the optimiser
+STEP_COUNTS = replace(
+    COUNTS,
+    model=Training(optimizer="adamw").of(model_operator("net", None, (2, 4))),
+    modules=STEP_MODULES,
+    counts=(
+        in_phase(LINEAR, Phase.FORWARD, {0: STEP_LINEAR}),
+        in_phase(ADD, Phase.FORWARD, {1: STEP_BLOCK}),
+        in_phase(HEAD, Phase.FORWARD, {2: STEP_HEAD}),
+        in_phase(LOSS, Phase.FORWARD, {3: STEP_LOSS}),
+        in_phase(ONES, Phase.BACKWARD, {4: STEP}),
+        in_phase(MATRICES, Phase.BACKWARD, {5: STEP_LOSS, 6: STEP_HEAD, 7: STEP_HEAD, 8: STEP_LINEAR}),
+        in_phase(UPDATE, Phase.OPTIMIZER, {9: STEP}),
+    ),
+)
+
+
+@pytest.fixture
+def step_cost() -> ModelCost:
+    """The sum without a row for the head's forward."""
+    rows = [
+        replace(row_of(operator, time_s, 10 * time_s), phase=phase, key=key)
+        for operator, phase, time_s in [
+            *((LINEAR, Phase.FORWARD, 3.0), (ADD, Phase.FORWARD, 0.5), (LOSS, Phase.FORWARD, 0.25)),
+            *((ONES, Phase.BACKWARD, 0.25), (MATRICES, Phase.BACKWARD, 1.0), (UPDATE, Phase.OPTIMIZER, 2.0)),
+        ]
+        for key in [f"{Case(operator, phase=phase).key}-{SIMULATED_CONDITIONS.key}"]
+    ]
+    return summed(rows, STEP_COUNTS)
+
+
+def test_a_step_has_forward_and_backward_of_a_layer_side_by_side(step_cost: ModelCost) -> None:
+    rows = layers_of(STEP_COUNTS, step_cost).rows
+    assert named(rows) == [
+        *(("block.linear", "Linear", 2), ("block", "Block", 1), ("head", "Linear", 3), ("(loss)", "cross_entropy", 2)),
+        *(("(no layer)", "backward", 1), ("(optimizer)", "adamw", 1)),
+    ]
+    assert [row.forward_time_s for row in rows] == [3.0, 0.5, None, 0.25, None, None]
+    assert [row.backward_energy_j for row in rows] == [10.0, None, 20.0, 10.0, 2.5, None]
+    assert [row.time_s for row in rows] == [4.0, 0.5, 2.0, 1.25, 0.25, 2.0]
+    assert total_s(rows) == pytest.approx(step_cost.time_s.value, rel=1e-12)
+    assert (rows[0].forward_time_ratio, rows[0].backward_energy_ratio, rows[0].time_ratio) == (0.3, 0.1, 0.4)
+    assert [row.calls_without_row for row in rows] == [0, 0, 1, 0, 0, 0]
+    linear, block, *_, optimizer = rows
+    assert (linear.key, linear.input_sizes, linear.weights) == (LINEAR.key, "2x4", 40)
+    # Its own calls, without those of its children.
+    assert (block.weights, optimizer.weights) == (None, None)
+
+
+def test_layers_of_a_step_have_the_depths_of_the_model(step_cost: ModelCost) -> None:
+    layers = layers_of(STEP_COUNTS, step_cost)
+    assert named(layers.rows_to(1)) == [
+        *(("block", "Block", 3), ("head", "Linear", 3), ("(loss)", "cross_entropy", 2)),
+        *(("(no layer)", "backward", 1), ("(optimizer)", "adamw", 1)),
+    ]
+    assert layers.rows_to(1)[0].weights == 40
+    assert layers.rows_to(9) == layers.rows
+    assert layers.rows_to(0)[0].layer == "Net"
+    assert [node.name for node in nodes_of(layers.tree)] == [
+        *("", "block", "linear", "head", "(loss)", "(no layer)", "(optimizer)")
+    ]
+
+
+def test_an_inference_pass_has_no_forward_and_backward(cost: ModelCost) -> None:
+    layers = layers_of(COUNTS, cost)
+    assert not layers.are_of_step
+    assert {(row.forward_time_s, row.backward_time_s) for row in layers.rows} == {(None, None)}

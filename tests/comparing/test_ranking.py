@@ -37,8 +37,10 @@ from opcost.operators.cache_chains import ELEMENTWISE
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_inputs import Units
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
-from opcost.reporting.ranking_notes import doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
+from opcost.reporting.ranking_notes import IDLE, doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
+from opcost.reporting.ranking_tables import table_of
 from opcost.stages.ranking_data import board_differences
+from opcost.stages.show import DeviceRanking, ShownModel
 from opcost.summing.summation import Measurements, ModelCost, sum_beside
 
 RELU, LINEAR, SILU = (
@@ -117,6 +119,32 @@ def test_a_sum_that_draws_more_than_the_power_limit_is_doubtful_and_its_error_is
         assert (row.is_above_power_limit, is_cost_doubtful(row)) == (is_above, is_above)
         assert (row.expected_time_error_ratio is None) == (row.expected_energy_error_ratio is None) == is_above
         assert any("power limit" in line for line in doubt_lines([row])) == is_above
+
+
+def test_a_training_step_has_its_phases_and_the_share_of_the_idle_power() -> None:
+    phases = tuple(whole("m", *costs) for costs in ((1.0, 100.0), (2.0, 300.0), (0.5, None)))
+    step = replace(whole("m", 4.0, 400.0, batch=8), phases=phases)
+    row, unqualified, pass_ = (
+        ranking_row(one, None, None, idle_w) for one, idle_w in ((step, 25.0), (step, None), (whole("m"), 25.0))
+    )
+    assert (row.forward_time_s, row.backward_time_s, row.optimizer_time_s) == (1.0, 2.0, 0.5)
+    assert (row.forward_energy_j, row.backward_energy_j, row.optimizer_energy_j) == (100.0, 300.0, None)
+    assert (row.time_per_sample_s, row.samples_per_joule, row.idle_energy_ratio) == (0.5, 0.02, 0.25)
+    assert (unqualified.idle_energy_ratio, pass_.forward_time_s, pass_.backward_energy_j) == (None, None, None)
+
+
+def test_a_table_of_steps_has_their_phases_for_a_sample() -> None:
+    phases = tuple(whole("m", *costs) for costs in ((1.0, 100.0), (2.0, 300.0), (0.5, None)))
+    step = replace(whole("m", 4.0, 400.0, batch=8), phases=phases)
+    shown = ShownModel(ranking_row(step, None, None, 25.0), None, (), (), step)
+    ranking = DeviceRanking("card", (shown,), (), board_differences(()), step.conditions)
+    table = table_of(ranking, ENERGY)
+    assert table is not None
+    assert table.title.startswith("Energy per sample of a training step on ")
+    cells = {column.title: column.text(table.records[0]) for column in table.columns}
+    assert (cells["backward ms/sample"], cells["backward mJ/sample"]) == ("250.0", "37500")
+    assert (cells["samples/J"], cells["optimizer mJ/sample"], cells["idle share"]) == ("0.02000", "-", "25 %")
+    assert IDLE in table.notes
 
 
 def test_an_eager_whole_has_no_ratio_to_a_sum_of_graphs() -> None:

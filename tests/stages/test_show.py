@@ -131,6 +131,11 @@ def test_a_samples_cost_is_that_of_a_measured_whole_over_the_batch(
     assert row.samples_per_joule == pytest.approx(batch / chosen.energy_at_reference_j)
     assert row.samples_per_second == pytest.approx(batch / chosen.time_s)
     assert row.power_w == pytest.approx(chosen.energy_at_reference_j / chosen.time_s)
+    qualified = pandas.read_csv(ROOT / "database" / "meter_qualifications.csv").dropna(subset=["idle_power_w"])
+    newest = (
+        qualified[qualified["device_uuid"].eq(row.device_uuid)].sort_values("qualified_at")["idle_power_w"].iloc[-1]
+    )
+    assert row.idle_energy_ratio == pytest.approx(newest * chosen.time_s / chosen.energy_at_reference_j)
 
 
 def test_costs_of_another_unit_have_a_table_of_their_own(tmp_path: Path, printed: Printed) -> None:
