@@ -114,6 +114,9 @@ class LayerRow(Columns):
     backward_energy_j: Annotated[float | None, Column("energy in the backward", ABOVE_0)]
     backward_time_ratio: Annotated[float | None, Column("the backward's share of the sum in time")]
     backward_energy_ratio: Annotated[float | None, Column("the backward's share of the sum in energy")]
+    saved_bytes: Annotated[
+        int | None, Column("memory that it keeps for the backward; empty if the run is no training step", COUNT)
+    ]
     missing_reason: Annotated[str | None, Column("reason why the time is empty, or is not that of all calls")]
     energy_missing_reason: Annotated[str | None, Column("reason why the energy is empty")]
 
@@ -181,6 +184,7 @@ class Layers:
         own = [call for call in calls if call.count.phase is not Phase.BACKWARD] or calls
         operators = {call.count.operator.key: call.count for call in own}.values() if is_leaf else ()
         flops = [call.count.flop for call in calls if call.count.flop is not None]
+        saved = [module.saved_bytes for module in {call.module for call in calls}]
         missing, missing_reason = sum(call.lacks_row for call in calls), None
         if missing:
             missing_reason = NO_ROW if len(calls) == 1 else f"{missing} of {number_of(len(calls), 'call')} {NO_ROW}"
@@ -205,6 +209,7 @@ class Layers:
             **self._costs("", calls),
             **self._costs("forward_", [call for call in calls if call.count.phase is Phase.FORWARD]),
             **self._costs("backward_", [call for call in calls if call.count.phase is Phase.BACKWARD]),
+            saved_bytes=None if None in saved else sum(filter(None, saved)),
             missing_reason=missing_reason,
             energy_missing_reason=next(filter(None, (call.energy_missing_reason for call in calls)), None),
         )
@@ -288,10 +293,10 @@ def _owner(counts: OperatorCounts, phase: Phase, caller: CalledModule) -> Called
     if training is None:
         return caller
     if phase is Phase.OPTIMIZER:
-        return CalledModule(OPTIMIZER, training.optimizer, 0)
+        return CalledModule(OPTIMIZER, training.optimizer, 0, saved_bytes=0)
     is_of_loss = phase is Phase.FORWARD or caller.path
     other = CalledModule(LOSS, training.loss, 0) if is_of_loss else CalledModule(NO_LAYER, str(phase), 0)
-    return _in_model(caller) or other
+    return _in_model(caller) or replace(other, saved_bytes=caller.saved_bytes)
 
 
 def _energy_of(calls: Iterable[LayerCall]) -> float | None:

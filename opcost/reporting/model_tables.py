@@ -43,6 +43,7 @@ from opcost.reporting.tables import (
 from opcost.units import (
     UNKNOWN,
     gigabytes,
+    megabytes,
     milli,
     millijoules,
     milliseconds,
@@ -290,6 +291,7 @@ STEP_FIGURES: Table[LayerRow] = (
     Column("backward ms", lambda one: milli(one.backward_time_s)),
     Column("forward mJ", lambda one: milli(one.forward_energy_j), drop=4),
     Column("backward mJ", lambda one: milli(one.backward_energy_j), drop=4),
+    Column("saved", lambda one: megabytes(one.saved_bytes), drop=3),
     Column("forward time share", lambda one: percent(one.forward_time_ratio), drop=5),
     Column("backward time share", lambda one: percent(one.backward_time_ratio), drop=5),
     Column("forward energy share", lambda one: percent(one.forward_energy_ratio), drop=5),

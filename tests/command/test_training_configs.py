@@ -105,6 +105,9 @@ def test_each_layer_of_a_step_has_its_forward_and_its_backward(home: Home, capsy
         *(("0", "Linear", 68), ("1", "SiLU", None), ("2", "Linear", 15), ("(loss)", "cross_entropy", None)),
         *(("(no layer)", "backward", None), ("(optimizer)", "sgd", None)),
     ]
+    # A copy of what SiLU writes over, its result, the logarithms of the chances and the number of samples.
+    saved = {"0": 0, "1": 4 * 32, "2": 4 * 32, "(loss)": 4 * 24 + 4, "(no layer)": 0, "(optimizer)": 0}
+    assert {row["path"]: row["saved_bytes"] for row in rows} == saved
     assert home.run("layers", "step", "--allow-code") == 0
     shown = capsys.readouterr().out
     assert shown.startswith("step, a training step: 6 layers in order of execution")
