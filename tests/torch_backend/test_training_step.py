@@ -105,7 +105,7 @@ class Shared(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first, second = (part(x) for part in self.parts)
-        return Doubled.apply(first.sin() * second.exp() + (first + second), first)  # type: ignore[no-untyped-call]
+        return Doubled.apply(first.sin() * second.cos() + (first + second), first)  # type: ignore[no-untyped-call]
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
