@@ -447,7 +447,8 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
     cases = cases_of(data.operator_rows, data.operator_counts, conditions)
     frozen = {key: frozenset(names) for key, names in families.items()}
     of_case = {case_key(key): place for place, key in enumerate(cases)}
-    results, wholes = data.results(conditions), {}
+    # Errors of training steps are none of inference.
+    results, wholes = [one for one in data.results(conditions) if not one.phases], {}
     for one in results:
         parts = one.cost.parts
         is_sound = one.whole is not None and one.is_complete and not one.is_whole_flagged

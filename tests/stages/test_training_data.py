@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from simulated_apparatus import RecordedProgress
 
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, sum_errors
 from opcost.measuring.conditions import Conditions
+from opcost.operators.training import Training
 from opcost.running.request import Request
 from opcost.stages import predict as trained_module
 from opcost.stages.predict import training_data, training_fingerprint
@@ -77,6 +79,18 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     assert len(found.wholes) >= 1
     # The same errors as those that opcost show expects.
     assert found.sum_errors == sum_errors(all_rows.results(conditions))
+
+
+def test_sums_of_training_steps_are_no_errors_of_inference(database: Database, conditions: Conditions) -> None:
+    request = Request((), ModelFolders(database.folder / "mine", ROOT / "measurements"), database)
+    configs = [config for config in request.configs() if config.name.startswith("resnet34_")]
+    data = read_ranking_data(request, configs, ())
+    step = Training("mse", "sgd", (), ())
+    steps = [replace(model, config=replace(model.config, training=step)) for model in data.models]
+    found = training_data(replace(data, models=tuple(steps)), conditions)
+    assert found.wholes == {}
+    assert found.sum_errors == sum_errors([])
+    assert len(found.samples) == len(training_data(data, conditions).samples)
 
 
 def test_rows_that_are_not_learned_from_leave_the_fingerprint(database: Database, conditions: Conditions) -> None:
