@@ -267,6 +267,10 @@ DESCRIBED: Mapping[str, tuple[tuple[str, ...], Mapping[str, PlainValue]]] = {
     "quantize_per_tensor": (("input", "scale"), {"scale": UNIT_INTERVAL}),
     "quantize_per_channel": (("input", "scales"), {"scales": UNIT_INTERVAL}),
     "cholesky": (("input",), {"input": POSITIVE_DEFINITE, "A": POSITIVE_DEFINITE}),
+    "multilabel_margin_loss_backward": (
+        ("grad_output", "input", "target", "reduction", "is_target"),
+        {"is_target": (RANGE, 0, 2)},
+    ),
     **dict.fromkeys(("_foreach_sqrt", "_foreach_sqrt_"), (("input",), {"input": UNIT_INTERVAL})),
     **dict.fromkeys(
         ("_fused_adam_", "_fused_adamw_"),
