@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -436,21 +437,27 @@ def called_modules(
     """Return the modules with these paths, and the modules around them, by path in the order of ``named_modules``.
 
     ``sizes`` are those of the inputs and outputs of the first call of each module that is no operator, by path.
-    ``saved`` has the bytes that each saves for the backward of a training step.
+    ``saved`` has the bytes that each saves for the backward of a training step; those of a module inside of an operator
+    are the operator's.
     """
-    wanted = {"", *callers, *(saved or ())}
+    wanted = {"", *callers}
     for path in callers:
         wanted.update(at_level(path, level) for level in range(1, levels_of(path)))
+    saved_in = Counter[str]()
+    for path, size in (saved or {}).items():
+        around = (at_level(path, level) for level in range(levels_of(path), -1, -1))
+        saved_in[next(one for one in around if one in wanted)] += size
     modules = dict(model.named_modules())
     # A name that has a dot stands for modules that are not there.
     modules |= dict.fromkeys(sorted(wanted - modules.keys()), nn.Module())
     found = {}
     for path, module in modules.items():
         if path in wanted:
-            own, class_name = number_of_weights(module), _shown(type(module).__name__)
-            found[path] = CalledModule(_shown(path), class_name, own, *sizes.get(path, (None, None)))
-            if saved is not None:
-                found[path] = replace(found[path], saved_bytes=saved.get(path, 0))
+            input_sizes, output_sizes = sizes.get(path, (None, None))
+            found[path] = CalledModule(
+                *(_shown(path), _shown(type(module).__name__), number_of_weights(module), input_sizes, output_sizes),
+                saved_bytes=None if saved is None else saved_in[path],
+            )
     return found
 
 

@@ -507,6 +507,16 @@ def test_each_module_has_the_memory_that_it_saves_for_the_backward() -> None:
     assert {module.saved_bytes for module in inference.modules} == {None}
 
 
+def test_what_parts_of_an_operator_save_is_the_operators() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    ready = step_of(nn.Sequential(layer, nn.Flatten(), nn.Linear(32, CLASSES)), torch.randn(BATCH, 4, 8))
+    modules = {module.path: module.saved_bytes for module in counts_of(ready).modules}
+    parts = saved_bytes(ready)
+    assert "model.0.linear1" in parts.keys() - modules.keys()
+    assert modules["model.0"] == sum(size for path, size in parts.items() if path.startswith("model.0"))
+    assert sum(filter(None, modules.values())) == sum(parts.values())
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_saved_changes_no_step(name: str) -> None:
     make, inputs = MODELS[name]
