@@ -6,9 +6,9 @@ Needs a GPU. Each time is that beyond the same work without the call. --data: a 
 so many bytes of other data. --code: a call behind so many kinds of other kernels since it ran last. --precision: a call
 in a state, with its error and the time that it took, by the precision that was asked for. --behind: the time of a call
 as a difference, with rests of so many microseconds behind it, between events in a graph, and by the profiler, with the
-times that the other kernels take more behind it. --energy: time and energy of
-calls in loops of themselves, of copies with other inputs in turn, with other outputs in turn, and of both, and behind
-other kinds of kernels; then the power of waiting and the energy of bytes that follow from them.
+times that the other kernels take more behind it. --energy: time and energy of calls in loops of themselves, of copies
+with other inputs in turn, with other outputs in turn, and of both, and behind other kinds of kernels; then the power of
+waiting and the energy of bytes that follow from them.
 """
 
 import argparse

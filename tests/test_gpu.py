@@ -52,6 +52,7 @@ from opcost.torch_backend.call_states import eviction
 from opcost.torch_backend.capture import capture, run_first, steady
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
+from opcost.torch_backend.probes import with_memory_peak
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state
 from opcost.torch_backend.workload import (
@@ -60,7 +61,6 @@ from opcost.torch_backend.workload import (
     as_graph,
     beside,
     operator_workload,
-    with_memory_peak,
 )
 from opcost.units import short_uuid
 from tests.small_model import SmallModel

@@ -23,7 +23,7 @@ from opcost.operators.counts import (
     levels_of,
 )
 from opcost.operators.texts import short_inputs, short_outputs
-from opcost.operators.training import training_of
+from opcost.operators.training import Training, training_of
 from opcost.operators.tuples import Phase
 from opcost.summing.summation import ModelCost, Part
 from opcost.units import number_of
@@ -263,7 +263,7 @@ def layers_of(counts: OperatorCounts, cost: ModelCost) -> Layers:
     is of operators with the same calls.
     """
     of_operator = grouped(cost.parts, lambda part: (part.case.operator.key, part.case.phase))
-    found, are_means = [], False
+    training, found, are_means = training_of(counts.model), [], False
     for count in counts.counts:
         parts = of_operator.get((count.operator.key, count.phase), [])
         costs = [_mean(parts)] * count.occurrences
@@ -274,9 +274,9 @@ def layers_of(counts: OperatorCounts, cost: ModelCost) -> Layers:
         elif len(parts) > 1:
             are_means = True
         for caller, position, of_call in zip(count.callers, count.positions, costs, strict=True):
-            found.append(LayerCall(_owner(counts, count.phase, counts.modules[caller]), count, position, **of_call))
+            found.append(LayerCall(_owner(training, count.phase, counts.modules[caller]), count, position, **of_call))
     # Modules that call nothing contain others.
-    inside = [one if training_of(counts.model) is None else _in_model(one) for one in counts.modules]
+    inside = [one if training is None else _in_model(one) for one in counts.modules]
     modules = tuple(dict.fromkeys([*filter(None, inside), *(call.module for call in found)]))
     return Layers(tuple(sorted(found, key=lambda call: call.position)), modules, are_means)
 
@@ -287,9 +287,8 @@ def _in_model(module: CalledModule) -> CalledModule | None:
     return replace(module, path=path) if first == "model" else None
 
 
-def _owner(counts: OperatorCounts, phase: Phase, caller: CalledModule) -> CalledModule:
+def _owner(training: Training | None, phase: Phase, caller: CalledModule) -> CalledModule:
     """Return the module whose layer a call is in; a loss, an optimizer and no layer are modules without weights."""
-    training = training_of(counts.model)
     if training is None:
         return caller
     if phase is Phase.OPTIMIZER:

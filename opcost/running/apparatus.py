@@ -54,7 +54,7 @@ from opcost.storage.database import Database
 from opcost.torch_backend.alone import load_libraries, quick_difference
 from opcost.torch_backend.capture import repeatable
 from opcost.torch_backend.passes import in_phase, running_calls
-from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s
+from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s, with_memory_peak
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
 from opcost.torch_backend.training_step import calls_of
@@ -66,7 +66,6 @@ from opcost.torch_backend.workload import (
     beside,
     operator_workload,
     refused_calls,
-    with_memory_peak,
     with_pauses,
 )
 from opcost.units import short_uuid
@@ -117,18 +116,18 @@ class Workloads:
         if case.operator.is_model:
             ready = self.ready.get(case.operator)
             ready = repeatable(ready or resolve(case.operator, setting.code).with_inputs(self.device, context), context)
-            if ready.is_training:
-                with running_calls(), refused_calls(self.device):
-                    calls = calls_of(ready, case.phase)
-                    return EagerWorkload(with_memory_peak(calls, lambda: ready.held, self.device), self.device)
 
             def run() -> object:
                 with context():
                     return ready.run()
 
-            carried = ready.carried
-            calls = Calls(run, overhead=carried.put_back if carried.needs_kernels else None)
             with refused_calls(self.device):
+                if ready.is_training:
+                    with running_calls():
+                        calls = calls_of(ready, case.phase)
+                else:
+                    carried = ready.carried
+                    calls = Calls(run, overhead=carried.put_back if carried.needs_kernels else None)
                 return EagerWorkload(with_memory_peak(calls, lambda: ready.held, self.device), self.device)
         # Names of registered operations, a user's among them, begin so.
         if setting.code is not None and case.operator.operator.startswith("torch.ops."):

@@ -86,7 +86,7 @@ def kept_of_shipped(request: Request, configs: Iterable[ModelConfig]) -> Mapping
         for config in configs
         if request.is_named(config) and not (is_counted(config) or FILTERED_COUNTS.path(config).exists())
     ]
-    shipped = shipped_counts(request.database, named)
+    shipped = shipped_counts(request.database, named) if named else {}
     whitelist = request.whitelist() if shipped else ()
     kept = {name: select(counts, whitelist).kept for name, counts in shipped.items()}
     if empty := [name for name, counts in kept.items() if not counts.counts]:

@@ -24,7 +24,7 @@ from opcost.storage.code_files import find_code
 from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, ModelFolders, is_glob, write_config
 from opcost.storage.files import replace_file
 from opcost.storage.model_counts import COUNTS
-from opcost.storage.schemas import mistakes_of_precision, tree_text
+from opcost.storage.schemas import mistake_of_precision, tree_text
 from opcost.units import is_one_line
 
 TEMPLATE = """\
@@ -93,10 +93,8 @@ def found_or_written(
 
 def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> tuple[WantedModel, ListedModel]:
     _refuse_unshown(wanted, wanted.model_name)
-    if wanted.training is not None:
-        refused = list(mistakes_of_precision(wanted.training, wanted.precision))
-        if refused:
-            raise UserError(*(f"{wanted.where('precision')}: {text}" for text in refused))
+    if wanted.training is not None and (text := mistake_of_precision(wanted.training, wanted.precision)):
+        raise UserError(f"{wanted.where('precision')}: {text}")
     named = ModelName.of(wanted.model_name)
     mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)
     if mistakes:

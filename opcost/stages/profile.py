@@ -27,7 +27,6 @@ from opcost.measuring.protocol import ProtocolFor
 from opcost.operators.counts import CAPTURED, EVERYTHING, OperatorCounts, cases_of, select
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.model_names import OBJECT
-from opcost.operators.training import INFERENCE, TRAINING
 from opcost.operators.tuples import FLOAT32, META, OperatorTuple, Structure, short_hash
 from opcost.progress import Progress
 from opcost.running.bench import Bench
@@ -266,8 +265,7 @@ def _without_measuring(request: RunRequest, configs: Sequence[ModelConfig]) -> P
     request = replace(request, database=request.database.read_once())
     shown: Sequence[ShownModel] = ()
     try:
-        mode = INFERENCE if configs[0].training is None else TRAINING
-        shown = show(request, Choice(operators=True, mode=mode)).models
+        shown = show(request, Choice(operators=True, mode=configs[0].mode)).models
     except NothingMeasuredError:
         pass
     except UserError:

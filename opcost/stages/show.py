@@ -74,9 +74,6 @@ class Choice:
         """The devices that are meant, one of them None for all."""
         return (None,) if self.device is None else tuple(part.strip() for part in self.device.split(","))
 
-    def has_mode(self, config: ModelConfig) -> bool:
-        return (self.mode == TRAINING) == (config.training is not None)
-
     def means(self, conditions: Conditions) -> bool:
         """Return whether rows under these conditions may be shown: of the devices and the precision."""
         is_device = any(is_meant(device, conditions) for device in self.devices)
@@ -197,7 +194,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     request.database.must_exist()
     _refuse_empty_globs(request)
     # Roofs and expected errors rest on all models, so that they do not depend on the choice.
-    readable = {config.name: config for config in request.folders.readable() if choice.has_mode(config)}
+    readable = {config.name: config for config in request.folders.readable() if config.mode == choice.mode}
     named = _of_mode(request, choice, request.models()) if request.names else list(readable.values())
     if not named:
         raise UserError(f"--mode {choice.mode}: no config has this mode; write mode: {choice.mode} in one")
@@ -266,7 +263,7 @@ def rankings_of(request: Request) -> tuple[DeviceRanking, ...]:
     device = device_type_of(request.device) if request.device and not request.is_product else request.device
     configs, found = request.models() if request.names else request.folders.readable(), list[DeviceRanking]()
     for choice in (Choice(device=device, mode=mode) for mode in MODES):
-        own = [config.name for config in configs if choice.has_mode(config)]
+        own = [config.name for config in configs if config.mode == choice.mode]
         of_mode = request if len(own) == len(configs) or not request.names else replace(request, names=tuple(own))
         if own:
             with suppress(NothingMeasuredError):
@@ -289,10 +286,10 @@ def _refuse_empty_globs(request: Request) -> None:
 
 def _of_mode(request: Request, choice: Choice, named: Sequence[ModelConfig]) -> list[ModelConfig]:
     """Return those of the mode that is shown. Raises UserError: a name or glob means only others."""
-    found = [config for config in named if choice.has_mode(config)]
-    (other,) = set(MODES) - {choice.mode}
+    found = [config for config in named if config.mode == choice.mode]
     without = [name for name in request.names if not any(request.folders.is_meant(one, name) for one in found)]
     if without:
+        (other,) = set(MODES) - {choice.mode}
         raise UserError(*(f"{name}: its config has mode: {other}; add --mode {other} to show it" for name in without))
     return found
 

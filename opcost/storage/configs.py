@@ -24,7 +24,7 @@ from opcost.measuring.setting import ChosenConditions
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs, Unit, Units
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
-from opcost.operators.training import Training
+from opcost.operators.training import INFERENCE, TRAINING, Training
 from opcost.operators.tuples import (
     ARGUMENTS,
     DEFAULT_SEED,
@@ -95,6 +95,10 @@ class ModelConfig:
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
     given_by: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def mode(self) -> str:
+        return INFERENCE if self.training is None else TRAINING
 
     @property
     def folder(self) -> Path:

@@ -535,8 +535,8 @@ class Summary(Schema):
                 yield (keys[0],), "it is of a training step; write mode: training, too"
             return
         precisions = self.precision if isinstance(self.precision, list) else [self.precision]
-        for precision in set(precisions):
-            yield from (((PRECISION,), text) for text in mistakes_of_precision(training, precision))
+        if text := next(filter(None, (mistake_of_precision(training, one) for one in precisions)), None):
+            yield (PRECISION,), text
         options = OPTIONS.get(training.optimizer)
         if options is None:
             names = " or ".join(OPTIONS)
@@ -556,10 +556,11 @@ class Summary(Schema):
                 yield ("optimizer",), f"{name} is {shortened(str(value))}; write {wanted}"
 
 
-def mistakes_of_precision(training: Training, precision: str) -> Iterator[str]:
-    """Yield why a training step cannot have a precision, each with its remedy."""
+def mistake_of_precision(training: Training, precision: str) -> str | None:
+    """Return why a training step cannot have a precision, with the remedy; None if it can."""
     if training.optimizer in OPTIONS.keys() - {"sgd"} and precision == "fp16":
-        yield f"fp16 has no number as small as the eps of {training.optimizer}; choose bf16, or sgd"
+        return f"fp16 has no number as small as the eps of {training.optimizer}; choose bf16, or sgd"
+    return None
 
 
 class Whitelist(Schema):

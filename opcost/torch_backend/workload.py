@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from opcost.errors import CannotMeasureError, shortened
 from opcost.estimates import total_if_known
-from opcost.measuring.conditions import EAGER, GRAPH, device_type_of, is_gpu
+from opcost.measuring.conditions import EAGER, GRAPH, is_gpu
 from opcost.measuring.flags import Flag, Flags, joined_notes
 from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import cycles_and_pause
@@ -28,7 +28,7 @@ from opcost.operators.reuse import CallState
 from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.torch_backend.call_states import calls_in_state, eviction
-from opcost.torch_backend.cost_counter import ALLOCATIONS, dispatches_itself, tensors_of
+from opcost.torch_backend.cost_counter import ALLOCATIONS, tensors_of
 from opcost.torch_backend.cuda_graph import (
     PROBE_CALLS,
     REPLAY_S,
@@ -45,8 +45,7 @@ from opcost.torch_backend.inputs import after_forward, operator_inputs
 from opcost.torch_backend.operators import build_operator
 from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.ready_model import REFUSALS
-from opcost.torch_backend.repeated_calls import Layer, repeated, storage_of
-from opcost.torch_backend.values import stored_parts
+from opcost.torch_backend.repeated_calls import Layer, repeated
 from opcost.units import printable
 
 REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
@@ -321,31 +320,6 @@ def one_line(error: BaseException) -> str:
     text = shortened(" ".join(map(str.strip, shown)), LONGEST_TEXT)
     more = " ..." if len(lines) > len(shown) and not text.endswith("...") else ""
     return f"{shortened(printable(type(error).__name__))}: {text}{more}"
-
-
-def with_memory_peak(calls: Calls, held: Callable[[], Sequence[torch.Tensor]], device: str) -> Calls:
-    """Return calls with the most memory that one holds, of which ``held`` is there before; as they are on a CPU.
-
-    A graph has its memory for good, so that this is that of a call outside of it. Other tensors of the process do not
-    count. It is unknown if a tensor is one of a class that holds others.
-    """
-    if not is_gpu(device):
-        return calls
-    with running_calls():
-        # The first call may release what others left.
-        calls.cycle()
-        before = held()
-        if any(dispatches_itself(type(one)) for one in before):
-            return calls
-        parts = [part for one in before for part in stored_parts(one) if part.device.type == device_type_of(device)]
-        held_bytes = sum({storage_of(one): one.untyped_storage().nbytes() for one in parts}.values())
-        synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before_bytes = torch.cuda.memory_allocated(device)
-        calls.cycle()
-    synchronize(device)
-    added_bytes = torch.cuda.max_memory_allocated(device) - before_bytes
-    return replace(calls, call_memory_peak_bytes=held_bytes + added_bytes)
 
 
 def flags_of_output(output: object, arguments: object) -> Flags:
