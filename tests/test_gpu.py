@@ -271,14 +271,15 @@ def test_a_graph_of_short_kernels_does_without_launches() -> None:
     assert device_time_s(graph, 100) < 0.7 * device_time_s(eager, 20_000)
 
 
-def test_a_call_takes_beside_an_eviction_what_it_takes_alone() -> None:
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_a_call_takes_beside_an_eviction_what_it_takes_alone(is_traced: bool) -> None:
     evict, call = eviction(GPU), partial(torch.cuda._sleep, 50_000)
 
     def both() -> None:
         evict.data()
         call()
 
-    pair = beside(EagerWorkload(Calls(both, overhead=evict.data), GPU))
+    pair = beside(EagerWorkload(Calls(both, overhead=evict.data, alone=call), GPU), is_traced)
     instruments = Instruments(no_meters(GPU).meter(""), SystemClock())
     found = measure_beside(pair, instruments, relative_error=0.01)
     alone = measure(as_graph(EagerWorkload(Calls(call), GPU)), instruments, HALF_A_SECOND)

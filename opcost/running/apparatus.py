@@ -104,7 +104,7 @@ class Workloads:
                     with eager.context():
                         eager = eager.of(with_pauses(eager.calls, self.device, duty_cycle))
                 if case.state:
-                    yield beside(eager)
+                    yield beside(eager, is_traced=True)
                 else:
                     yield as_graph(eager) if execution_on(self.device, setting) == GRAPH else eager
             finally:

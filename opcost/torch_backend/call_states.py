@@ -131,7 +131,7 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
         prepare()
         return layer.call()
 
-    return Calls(prepare_and_call, overhead=prepare)
+    return Calls(prepare_and_call, overhead=prepare, alone=layer.call)
 
 
 def _writers(tensors: Sequence[tuple[torch.Tensor, bool]]) -> list[Call]:

@@ -8,6 +8,7 @@ next capture begins after it.
 
 from __future__ import annotations
 
+import statistics
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,10 @@ from functools import partial
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
 from opcost.measuring.flags import Flag, Flags
@@ -46,8 +50,11 @@ WARM_UP_CALLS = 2
 """Calls before a capture. The first one loads libraries, allocates workspaces and chooses algorithms."""
 
 BESIDE_S = 2.5e-3
-MOST_CYCLES_BESIDE = 24
+MOST_CYCLES_BESIDE = 8
 """Length of a graph of calls with their overhead, and the most calls in it: each has some 30 kernels."""
+
+GAP_LOOP_S, MOST_CALLS_OF_GAP, GAP_REPLAYS = 5e-4, 100, 5
+"""Length of a graph of a call alone, the most calls in it, and its replays, with a trace and without."""
 
 FREE_SHARE = 0.5
 """Share of the device's memory that should be free before a capture, more than ten placements of a call of
@@ -289,6 +296,51 @@ def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     """Return the time in s between two events of a device that have both occurred."""
     elapsed_ms: float = begin.elapsed_time(end)
     return elapsed_ms * 1e-3
+
+
+def kernel_spans(captured: CapturedCalls, times: int) -> NDArray[np.int64]:
+    """Return begin and end in ns of each kernel, copy and fill of some replays, in order of their begins."""
+    with warnings.catch_warnings():
+        # torch warns that each trace is of its own.
+        warnings.simplefilter("ignore", UserWarning)
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            captured.replay(times)
+            captured.stream.synchronize()
+    events = profiler.profiler.kineto_results.events()
+    spans = [(one.start_ns(), one.start_ns() + one.duration_ns()) for one in events if one.device_type().name == "CUDA"]
+    return np.array(sorted(spans), dtype=np.int64).reshape(-1, 2)
+
+
+def busy_s(spans: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the time in s in which any kernel of a row runs; ``spans`` (rows, kernels, 2) are in ns, by begins."""
+    begins, ends = spans[..., 0], np.maximum.accumulate(spans[..., 1], axis=1)
+    idle = np.maximum(begins[:, 1:] - ends[:, :-1], 0).sum(axis=1)
+    return 1e-9 * (ends[:, -1] - begins[:, 0] - idle) if spans.shape[1] else np.zeros(len(spans))
+
+
+@dataclass(frozen=True)
+class UntracedGap:
+    """The time in s of a call in a loop that is in none of its kernels in a trace; below 0 if that prolongs them."""
+
+    time_s: float
+    kernels: int
+
+
+def untraced_gap(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
+    """Measure the gap of a call that has been made before on a stream."""
+    calls = round(GAP_LOOP_S * PROBE_CALLS / _replayed_s(call, PROBE_CALLS, stream))
+    captured = capture_again(call, min(max(calls, 1), MOST_CALLS_OF_GAP), stream)
+    captured.replay(1)
+
+    def replayed_s(times: int) -> float:
+        return device_time_s(partial(captured.replay, times), stream)
+
+    # The start of a first replay takes some microseconds more.
+    times_s = [replayed_s(1 + GAP_REPLAYS) - replayed_s(1) for _ in range(PROBE_REPLAYS)]
+    spans = kernel_spans(captured, GAP_REPLAYS)
+    traced_s = float(np.median(busy_s(spans.reshape(GAP_REPLAYS, -1, 2))))
+    gap_s = statistics.median(times_s) / GAP_REPLAYS - traced_s
+    return UntracedGap(gap_s / captured.cycles, len(spans) // (GAP_REPLAYS * captured.cycles))
 
 
 class GraphRecorder:
