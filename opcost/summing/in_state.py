@@ -55,30 +55,33 @@ class AddedEnergy:
 class CardCaches:
     """The effect of a card's caches on calls.
 
-    Data and code are ``near`` up to these reuse distances. A loop keeps calls of up to ``kept_bytes`` in the cache, and
-    nothing of twice as many. ``energy`` is None if it is unknown.
+    Data and code are ``near`` up to these reuse distances. A loop of calls of up to ``kept_bytes`` reads and writes
+    nothing in memory, one of ``lost_bytes`` or more everything. ``energy`` is None if it is unknown.
     """
 
     near: NearLimits
     kept_bytes: float
+    lost_bytes: float
     energy: AddedEnergy | None = None
 
 
 H200 = CardCaches(
     NearLimits(30 * 10**6, 3),
-    40e6,
+    33e6,
+    56e6,
     AddedEnergy(Estimate(140.0, 30.0), Estimate(98e-12, 9e-12), Estimate(71e-12, 7e-12)),
 )
 """By loops of calls on the same and on other data, on two boards (``docs/log/states.md``)."""
 
 H100 = CardCaches(
     NearLimits(25 * 10**6, 3),
-    33e6,
+    28e6,
+    47e6,
     AddedEnergy(Estimate(140.0, 60.0), Estimate(98e-12, 18e-12), Estimate(71e-12, 14e-12)),
 )
 """The same chip with a smaller cache, untried: the figures of an H200 with twice their errors."""
 
-OTHERS = CardCaches(H200.near, H200.kept_bytes)
+OTHERS = CardCaches(H200.near, H200.kept_bytes, H200.lost_bytes)
 CARDS: Mapping[str, CardCaches] = MappingProxyType({"NVIDIA H200": H200, "NVIDIA H100 80GB HBM3": H100})
 
 UNKNOWN_ENERGY = f"the energy that a state adds is known for {', '.join(CARDS)} only"
@@ -149,5 +152,6 @@ def bytes_added(case: Case, caches: CardCaches) -> tuple[float, float]:
     written_bytes = outputs_bytes * case.written_ratio
     # Of a table a call may read a few rows.
     far_bytes = min(far_bytes, counted.memory_bytes - outputs_bytes)
-    kept_ratio = min(max(2 - counted.memory_bytes / caches.kept_bytes, 0.0), 1.0)
+    lost_ratio = (counted.memory_bytes - caches.kept_bytes) / (caches.lost_bytes - caches.kept_bytes)
+    kept_ratio = 1 - min(max(lost_ratio, 0.0), 1.0)
     return far_bytes * kept_ratio, written_bytes * kept_ratio
