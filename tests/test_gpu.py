@@ -279,7 +279,7 @@ def test_a_call_takes_beside_an_eviction_what_it_takes_alone(is_traced: bool) ->
         evict.data()
         call()
 
-    pair = beside(EagerWorkload(Calls(both, overhead=evict.data, alone=call), GPU), is_traced)
+    pair = beside(EagerWorkload(Calls(both, overhead=evict.data, alone=Calls(call)), GPU), is_traced)
     instruments = Instruments(no_meters(GPU).meter(""), SystemClock())
     found = measure_beside(pair, instruments, relative_error=0.01)
     alone = measure(as_graph(EagerWorkload(Calls(call), GPU)), instruments, HALF_A_SECOND)

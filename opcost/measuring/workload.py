@@ -68,10 +68,9 @@ class Calls:
     """Repeatable calls of an operator.
 
     ``cycle`` makes ``period`` calls, the same ones in the same order each time. ``overhead`` makes the other work of a
-    cycle; with ``overhead_only_waits`` it is nothing but waiting. ``alone`` makes one of the calls without it, if there
-    is more to it than waiting. ``flags`` and ``notes`` describe differences from calls in a model.
-    ``call_memory_peak_bytes`` is that of ``Workload``. ``relocated`` returns the same cycle in other memory; it is None
-    if the memory cannot be changed.
+    cycle; with ``overhead_only_waits`` it is nothing but waiting. ``alone`` are the same calls with less of it.
+    ``flags`` and ``notes`` describe differences from calls in a model. ``call_memory_peak_bytes`` is that of
+    ``Workload``. ``relocated`` returns the same cycle in other memory; it is None if the memory cannot be changed.
     """
 
     cycle: Call
@@ -80,6 +79,6 @@ class Calls:
     notes: str = ""
     overhead: Call | None = None
     overhead_only_waits: bool = False
-    alone: Call | None = None
+    alone: Calls | None = None
     relocated: Callable[[], Call] | None = None
     call_memory_peak_bytes: int | None = None

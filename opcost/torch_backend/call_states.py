@@ -23,6 +23,7 @@ from opcost.torch_backend.repeated_calls import (
     ObservingMode,
     Operation,
     contents_of,
+    repeated,
     restoring,
     storage_of,
     writer,
@@ -131,7 +132,7 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
         prepare()
         return layer.call()
 
-    return Calls(prepare_and_call, overhead=prepare, alone=layer.call)
+    return Calls(prepare_and_call, overhead=prepare, alone=repeated(layer, restores=True))
 
 
 def _writers(tensors: Sequence[tuple[torch.Tensor, bool]]) -> list[Call]:

@@ -298,17 +298,17 @@ def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     return elapsed_ms * 1e-3
 
 
-def kernel_spans(captured: CapturedCalls, times: int) -> NDArray[np.int64]:
-    """Return begin and end in ns of each kernel, copy and fill of some replays, in order of their begins."""
+def kernel_spans(captured: CapturedCalls, times: int) -> tuple[NDArray[np.int64], int]:
+    """Return begin and end in ns of each kernel, copy and fill of some replays, by their begins; how many kinds."""
     with warnings.catch_warnings():
         # torch warns that each trace is of its own.
         warnings.simplefilter("ignore", UserWarning)
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             captured.replay(times)
             captured.stream.synchronize()
-    events = profiler.profiler.kineto_results.events()
-    spans = [(one.start_ns(), one.start_ns() + one.duration_ns()) for one in events if one.device_type().name == "CUDA"]
-    return np.array(sorted(spans), dtype=np.int64).reshape(-1, 2)
+    events = [one for one in profiler.profiler.kineto_results.events() if one.device_type().name == "CUDA"]
+    spans = sorted((one.start_ns(), one.start_ns() + one.duration_ns()) for one in events)
+    return np.array(spans, dtype=np.int64).reshape(-1, 2), len({one.name() for one in events})
 
 
 def busy_s(spans: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -320,14 +320,26 @@ def busy_s(spans: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class UntracedGap:
-    """The time in s of a call in a loop that is in none of its kernels in a trace; below 0 if that prolongs them."""
+    """The time in s of a call in a loop that is in none of its kernels in a trace; below 0 if that prolongs them.
+
+    ``kinds`` is the number of different kernels.
+    """
 
     time_s: float
-    kernels: int
+    kinds: int
 
 
-def untraced_gap(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
-    """Measure the gap of a call that has been made before on a stream."""
+def untraced_gap(calls: Calls, stream: torch.cuda.Stream) -> UntracedGap:
+    """Measure the gap of calls that have been made before on a stream, without their overhead."""
+    gap = _gap_of(calls.cycle, stream)
+    time_s, kinds = gap.time_s / calls.period, gap.kinds
+    if calls.overhead is not None:
+        overhead = _gap_of(calls.overhead, stream)
+        time_s, kinds = time_s - overhead.time_s / calls.period, kinds - overhead.kinds
+    return UntracedGap(time_s, max(kinds, 1))
+
+
+def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
     calls = round(GAP_LOOP_S * PROBE_CALLS / _replayed_s(call, PROBE_CALLS, stream))
     captured = capture_again(call, min(max(calls, 1), MOST_CALLS_OF_GAP), stream)
     captured.replay(1)
@@ -337,10 +349,9 @@ def untraced_gap(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
 
     # The start of a first replay takes some microseconds more.
     times_s = [replayed_s(1 + GAP_REPLAYS) - replayed_s(1) for _ in range(PROBE_REPLAYS)]
-    spans = kernel_spans(captured, GAP_REPLAYS)
+    spans, kinds = kernel_spans(captured, GAP_REPLAYS)
     traced_s = float(np.median(busy_s(spans.reshape(GAP_REPLAYS, -1, 2))))
-    gap_s = statistics.median(times_s) / GAP_REPLAYS - traced_s
-    return UntracedGap(gap_s / captured.cycles, len(spans) // (GAP_REPLAYS * captured.cycles))
+    return UntracedGap((statistics.median(times_s) / GAP_REPLAYS - traced_s) / captured.cycles, kinds)
 
 
 class GraphRecorder:

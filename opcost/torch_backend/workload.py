@@ -247,7 +247,7 @@ class TracedWorkload(DeviceQueue):
             self._both, others = capture_beside(eager.calls, eager.device)
             self._others = self._spans(others, 1).shape[1]
             gap = untraced_gap(alone, self._both.stream)
-        self._untraced_s = gap.time_s + gap.kernels * switch_s(eager.device)
+        self._untraced_s = gap.time_s + gap.kinds * switch_s(eager.device)
         self.iterations_per_round = self._both.cycles
         self.flags = (*eager.flags, *self._both.flags)
         self.notes = eager.notes
@@ -265,7 +265,7 @@ class TracedWorkload(DeviceQueue):
 
     def _spans(self, captured: CapturedCalls, rounds: int) -> NDArray[np.int64]:
         """Return begin and end in ns of the kernels of each cycle; a CannotMeasureError if the trace is not whole."""
-        spans, cycles = kernel_spans(captured, rounds), rounds * captured.cycles
+        (spans, _), cycles = kernel_spans(captured, rounds), rounds * captured.cycles
         if len(spans) == 0 or len(spans) % cycles:
             raise CannotMeasureError(f"a trace of {cycles} calls has {len(spans)} kernels")
         return spans.reshape(cycles, -1, 2)
@@ -273,7 +273,7 @@ class TracedWorkload(DeviceQueue):
 
 @cache
 def switch_s(device: str) -> float:
-    """Return the time in s that a kernel behind another kind of kernel takes more than behind its own kind."""
+    """Return the time in s that a kernel takes more behind other kinds of kernels, outside of what a trace shows."""
     kernels = [call for own in eviction(device).kernels.values() for call in own]
 
     def in_turn() -> None:
@@ -281,8 +281,8 @@ def switch_s(device: str) -> float:
             call()
 
     def measured_s() -> float:
-        mixed, *single = [untraced_gap(call, stream) for call in (in_turn, *kernels)]
-        return (mixed.time_s - math.fsum(one.time_s for one in single)) / mixed.kernels
+        mixed, *single = [untraced_gap(Calls(call), stream) for call in (in_turn, *kernels)]
+        return (mixed.time_s - math.fsum(one.time_s for one in single)) / mixed.kinds
 
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
