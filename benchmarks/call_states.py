@@ -5,10 +5,12 @@ Example: PYTHONPATH=. python benchmarks/call_states.py --data --code --precision
 Needs a GPU. Each time is that beyond the same work without the call. --data: a call that reads what was written before
 so many bytes of other data. --code: a call behind so many kinds of other kernels since it ran last. --precision: a call
 in a state, with its error and the time that it took, by the precision that was asked for. --behind: the time of a call
-as a difference, with rests of so many microseconds behind it, between events in a graph, and by the profiler, with the
-times that the other kernels take more behind it. --energy: time and energy of calls in loops of themselves, of copies
-with other inputs in turn, with other outputs in turn, and of both, and behind other kinds of kernels; then the power of
-waiting and the energy of bytes that follow from them.
+as a difference, with rests of so many microseconds behind it, as a difference before a kernel that hides what the call
+leaves to write back, and as it is measured: in a trace, with the gap and the kinds of kernels of loops of the call.
+--loops: loops of calls by size, whose bytes from and to memory `ncu --clock-control none --cache-control none
+--replay-mode app-range --metrics dram__bytes_read.sum,dram__bytes_write.sum` counts. --energy: time and energy of calls
+in loops of themselves, of copies with other inputs in turn, with other outputs in turn, and of both, and behind other
+kinds of kernels; then the power of waiting and the energy of bytes that follow from them.
 """
 
 import argparse
@@ -21,32 +23,31 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own name for it)
-from torch.profiler import ProfilerActivity, profile
 
 from opcost.errors import CannotMeasureError
 from opcost.estimates import Estimate
 from opcost.measuring.instruments import Instruments
-from opcost.measuring.loop import run_pairs
 from opcost.measuring.procedure import measure_beside
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.setting import USUAL
-from opcost.measuring.workload import Call, Calls
+from opcost.measuring.workload import Call, Calls, Workload
 from opcost.meters.host import SystemClock
 from opcost.meters.opening import no_meters
 from opcost.operators.reuse import CallState, Place
 from opcost.running.apparatus import Apparatus, numbered, open_apparatus
 from opcost.running.qualification import qualified
 from opcost.storage.database import Database
-from opcost.torch_backend.call_states import Eviction, calls_in_state
+from opcost.torch_backend.call_states import EVICTING_RATIO, Eviction, calls_in_state
+from opcost.torch_backend.cuda_graph import untraced_gap
 from opcost.torch_backend.repeated_calls import Layer
 from opcost.torch_backend.values import distinct_tensors
-from opcost.torch_backend.workload import EagerWorkload, additions, as_graph, beside
+from opcost.torch_backend.workload import EagerWorkload, additions, as_graph, beside, switch_s
 
 DEVICE = "cuda"
 MB = 10**6
 PRECISION = 0.003
 CYCLES_PER_US = 1980
-NOTICED_US = 0.15
+LOOP_CALLS = 40
 ENERGY_PROTOCOL = MeasurementProtocol(0.3, 1.0)
 
 
@@ -74,9 +75,13 @@ def operators() -> Iterator[tuple[str, Layer]]:
 
 def timed(cycle: Call, overhead: Call, relative_error: float = PRECISION) -> tuple[float, float, float]:
     """Return the time of a call in us, its standard error, and the time that it took to measure in s."""
+    return timed_in(beside(EagerWorkload(Calls(cycle, overhead=overhead), DEVICE)), relative_error)
+
+
+def timed_in(workload: Workload, relative_error: float) -> tuple[float, float, float]:
     instruments = Instruments(no_meters(DEVICE).meter(""), SystemClock())
     begin_s = time.monotonic()
-    found = measure_beside(beside(EagerWorkload(Calls(cycle, overhead=overhead), DEVICE)), instruments, relative_error)
+    found = measure_beside(workload, instruments, relative_error)
     return 1e6 * found.time_s, 1e6 * found.time_standard_error_s, time.monotonic() - begin_s
 
 
@@ -128,20 +133,6 @@ def code_rows(numbers: list[int]) -> Iterator[list[object]]:
         yield [name, *row]
 
 
-def control_rows() -> Iterator[list[object]]:
-    """The same work on both sides takes no time more."""
-    evict = Eviction(DEVICE)
-    for is_far in (False, True):
-        calls = calls_in_state(
-            next(operators())[1], CallState((Place.FAR, Place.FAR if is_far else Place.NEAR), False, is_far), evict
-        )
-        assert calls.overhead is not None
-        pair = beside(EagerWorkload(Calls(calls.overhead, overhead=calls.overhead), DEVICE))
-        instruments = Instruments(no_meters(DEVICE).meter(""), SystemClock())
-        found = run_pairs(pair, instruments, PRECISION, 1.0).time_s
-        yield [f"{1e6 * found.value:.4f} ± {1e6 * found.standard_error:.4f}"]
-
-
 def images_in_fp32() -> Iterator[tuple[str, Layer]]:
     """Operators whose differences are 0.5 us to 5 us below what they take in their models (``docs/log/states.md``)."""
     for channels, side in ((72, 56), (384, 14)):
@@ -153,64 +144,53 @@ def images_in_fp32() -> Iterator[tuple[str, Layer]]:
         yield f"ReLU in place fp32 {channels}@{side}", Layer(F.relu, (image.clone(), True), {})
 
 
-def kernel_times_us(call: Call) -> list[float]:
-    """Return the times of a call's kernels in a captured graph, in us, by the profiler."""
-    graph, replays = torch.cuda.CUDAGraph(), 20
-    call()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        call()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(replays):
-            graph.replay()
-        torch.cuda.synchronize()
-    events = profiler.profiler.kineto_results.events()  # type: ignore[union-attr]
-    kernels = sorted((one.start_ns(), one.duration_ns()) for one in events if one.device_type().name == "CUDA")
-    durations = np.array([duration for _, duration in kernels]).reshape(replays, -1)
-    return list(1e-3 * durations[replays // 2 :].mean(axis=0))
-
-
-def between_events(before: Call, call: Call, replays: int = 30) -> Estimate:
-    """Return the time in us between events around a call and a small kernel, recorded within a captured graph."""
-    graph, small = torch.cuda.CUDAGraph(), torch.zeros(1, device=DEVICE)
-    pairs = [[torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)] for _ in range(10)]
-    call()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        for begin, end in pairs:
-            before()
-            begin.record()
-            call()
-            small.add_(1)
-            end.record()
-    means_us = []
-    for _ in range(replays):
-        graph.replay()
-        torch.cuda.synchronize()
-        means_us.append(1e3 * np.mean([begin.elapsed_time(end) for begin, end in pairs]))
-    return Estimate(float(np.mean(means_us)), float(np.std(means_us) / np.sqrt(replays)))
-
-
 def behind_rows(rests_us: list[int]) -> Iterator[list[object]]:
     evict = Eviction(DEVICE)
+    numbers = torch.rand(int(EVICTING_RATIO * evict.cache_bytes) // 8, device=DEVICE)
+    # Bound by arithmetic: what the kernels before have left to write back is hidden.
+    slow = partial(torch.digamma, numbers, out=torch.empty_like(numbers))
     for name, layer in (*operators(), *images_in_fp32()):
         number = len(distinct_tensors(layer.args, layer.kwargs))
         for place, is_far in ((Place.NEAR, False), (Place.NEAR, True), (Place.FAR, True)):
             state = CallState((place, *(Place.FAR,) * (number - 1)), False, is_far)
             calls, row = calls_in_state(layer, state, evict), list[object]()
             assert calls.overhead is not None
+            assert calls.alone is not None
             for rest_us in rests_us:
                 rest = [partial(torch.cuda._sleep, CYCLES_PER_US * rest_us)] if rest_us else []
                 found_us, error_us, _ = timed(in_turn(calls.cycle, *rest), in_turn(calls.overhead, *rest))
                 row.append(f"{found_us:.2f} ± {error_us:.2f}")
-            between_us = between_events(calls.overhead, layer.call).less(between_events(calls.overhead, in_turn()))
-            row.append(f"{between_us.value:.2f} ± {between_us.standard_error:.2f}")
-            without, together = (kernel_times_us(in_turn(one, one)) for one in (calls.overhead, calls.cycle))
-            # The kernels of the second round, which follow a call or not.
-            half, own = len(without) // 2, len(together) // 2
-            more = [with_it - alone for with_it, alone in zip(together[own : own + half], without[half:], strict=True)]
-            noticed = " ".join(f"{place}:{us:+.2f}" for place, us in enumerate(more) if abs(us) > NOTICED_US)
-            yield [name, state, *row, f"{sum(together[own + half :]):.2f}", f"{sum(more):+.2f}", noticed]
+            found_us, error_us, _ = timed(in_turn(slow, calls.cycle), in_turn(slow, calls.overhead))
+            row.append(f"{found_us:.2f} ± {error_us:.2f}")
+            found_us, error_us, _ = timed_in(beside(EagerWorkload(calls, DEVICE), is_traced=True), PRECISION)
+            row.append(f"{found_us:.2f} ± {error_us:.2f}")
+            gap = untraced_gap(calls.alone, torch.cuda.Stream(DEVICE))
+            yield [name, state, *row, f"{1e6 * gap.time_s:.2f}", gap.kinds, f"{1e6 * switch_s(DEVICE):.2f}"]
+
+
+def run_loops(sizes_mb: list[int]) -> None:
+    """Run loops of calls by the size of their input, each in a range of its own for ncu."""
+    for size in sizes_mb:
+        side = int((size * MB / (4 * 32 * 64)) ** 0.5)
+        image, filters = torch.rand(32, 64, side, side, device=DEVICE), torch.rand(64, 1, 3, 3, device=DEVICE)
+        statistics = torch.zeros(64, device=DEVICE), torch.ones(64, device=DEVICE)
+        loops: dict[str, Call] = {
+            "ReLU": partial(F.relu, image),
+            "add": partial(torch.add, image, image.clone()),
+            "batch norm": partial(F.batch_norm, image, *statistics),
+            "depthwise 3x3": partial(F.conv2d, image, filters, None, 1, 1, 1, 64),
+            "1x1": partial(F.conv2d, image, torch.rand(64, 64, 1, 1, device=DEVICE)),
+            "sum": partial(torch.sum, image),
+        }
+        for name, call in loops.items():
+            print(f"{name}, input of {image.nbytes / MB:.1f} MB, {LOOP_CALLS} calls", flush=True)
+            for is_counted in (False, True):
+                if is_counted:
+                    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+                for _ in range(LOOP_CALLS):
+                    call()
+                torch.cuda.synchronize()
+            torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
@@ -220,10 +200,11 @@ def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
         for place in Place:
             state = CallState((place,) * inputs, False, place is Place.FAR)
             calls, row = calls_in_state(layer, state, evict), list[object]()
-            assert calls.overhead is not None
             for precise in seconds:
                 try:
-                    found_us, error_us, taken_s = timed(calls.cycle, calls.overhead, precise)
+                    found_us, error_us, taken_s = timed_in(
+                        beside(EagerWorkload(calls, DEVICE), is_traced=True), precise
+                    )
                     row.append(f"{found_us:.2f} ± {error_us:.2f} in {taken_s:.2f} s")
                 except CannotMeasureError as error:
                     row.append(str(error))
@@ -313,7 +294,7 @@ def show_energies(database: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for part in ("data", "code", "precision", "behind"):
+    for part in ("data", "code", "precision", "behind", "loops"):
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--energy", type=Path, metavar="DATABASE", help="folder for the meters' qualification and logs")
     chosen = parser.parse_args()
@@ -334,10 +315,11 @@ def main() -> None:
             show_energies(chosen.energy)
         if chosen.behind:
             rests = [0, 5, 20]
-            heads = ["", "", *rests, "between events", "by the profiler", "others take more", "at places"]
+            heads = ["", "", *rests, "before a slow kernel", "in a trace", "gap", "kinds", "switch"]
             show("us of a call, by rests behind it", heads, behind_rows(rests))
+        if chosen.loops:
+            run_loops([4, 8, 13, 16, 20, 26, 32, 40, 51, 64, 103])
         if chosen.precision:
-            show("us of nothing", [], control_rows())
             errors = [0.02, 0.01, 0.005, 0.002]
             show("us in state", ["", *errors], precision_rows(errors))
 
