@@ -186,11 +186,11 @@ def run_loops(sizes_mb: list[int]) -> None:
             print(f"{name}, input of {image.nbytes / MB:.1f} MB, {LOOP_CALLS} calls", flush=True)
             for is_counted in (False, True):
                 if is_counted:
-                    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+                    torch.cuda.profiler.start()
                 for _ in range(LOOP_CALLS):
                     call()
                 torch.cuda.synchronize()
-            torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+            torch.cuda.profiler.stop()
 
 
 def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
