@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 TORCHVISION = "torchvision"
+TRANSFORMERS = "transformers"
 FILE = "file"
 OBJECT = "object"
 """The source of models that are objects of a Python program."""
 GRID = "grid"
 """The source of grids of operator tuples, which are no models."""
-SOURCES_OF_ANY_CASE = ("transformers", FILE, GRID)
+SOURCES_OF_ANY_CASE = (TRANSFORMERS, FILE, GRID)
 """Sources whose models are classes or functions of any name; those of the others have lower-case names."""
 
-SOURCES_OF_TEXT = ("transformers",)
+SOURCES_OF_TEXT = (TRANSFORMERS,)
 """Sources whose models of two-dimensional inputs take batches of texts, each of token ids."""
 
 

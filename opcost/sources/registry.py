@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import ALLOW_CODE, command, pip_install
 from opcost.operators.grids import AnyGrid
-from opcost.operators.model_names import FILE, OBJECT, SUFFIX, TORCHVISION, ModelName, UserCode
+from opcost.operators.model_names import FILE, OBJECT, SUFFIX, TORCHVISION, TRANSFORMERS, ModelName, UserCode
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
 from opcost.sources.port import ConfiguredModel, ListedModel, ModelSource, PublishedFacts, suggestion
 from opcost.units import some_of
@@ -54,7 +54,7 @@ def _library_source(name: str) -> ModelSource:
 
 
 SOURCES: Mapping[str, Callable[[], ModelSource]] = MappingProxyType(
-    {name: partial(_library_source, name) for name in (TORCHVISION, "timm", "transformers")}
+    {name: partial(_library_source, name) for name in (TORCHVISION, "timm", TRANSFORMERS)}
 )
 """Sources by the first component of their tuples' names: ``torchvision.models.resnet18``."""
 

@@ -20,6 +20,7 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.operators.generation import DECODE_CONTEXT, PREFILL, is_generating
 from opcost.operators.model_inputs import INTEGERS
 from opcost.operators.tuples import (
     OperatorTuple,
@@ -45,6 +46,9 @@ USUAL_SIZES: dict[str, tuple[int, ...]] = {TEXT: (USUAL_LENGTH,), IMAGE: USUAL_I
 mel bands and frames of half a minute of speech."""
 
 BATCH_SIZE = 1
+
+ONLY_LAST = "logits_to_keep"
+"""The argument of ``forward`` with the number of positions, from the last one, whose logits are computed."""
 
 
 @functools.lru_cache
@@ -95,8 +99,12 @@ def mistakes(config: ConfiguredModel) -> list[str]:
     """Return one line for each mistake in a known model's config: missing weights, unknown arguments, another size."""
     cls = _class_of(config.model_name.partition(":")[2])
     found = weights_mistakes(config)
+    if is_generating(config.arguments) and not _generates(cls):
+        remedy = "name a class with a head for text, such as transformers:LlamaForCausalLM"
+        found.append(f"{config.where('mode')}: {cls.__name__} makes no text behind a prompt; {remedy}")
     # transformers ignores unknown arguments silently.
-    for text in _unknown(_usual_configuration(cls), config.arguments):
+    own = [argument for argument in config.arguments if not is_generating([argument])]
+    for text in _unknown(_usual_configuration(cls), own):
         found.append(f"{config.where('arguments')}: {cls.__name__} has no {text}")
     usual, one = USUAL_SIZES.get(cls.main_input_name), cls.main_input_name
     if usual is not None:
@@ -105,6 +113,11 @@ def mistakes(config: ConfiguredModel) -> list[str]:
         text = f"{config.model_name} takes {one}; write inputs: {{{one}: {{shape: [...]}}}} instead"
         found.append(f"{config.where('input_size')}: {text}")
     return found
+
+
+def _generates(cls: Any) -> bool:
+    """Return whether a class makes text from text alone: it returns logits of the positions that it is asked for."""
+    return cls.main_input_name == TEXT and ONLY_LAST in inspect.signature(cls.forward).parameters
 
 
 def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: str = "") -> Iterator[str]:
@@ -127,6 +140,7 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     dtype, is_channels_last = storage_form(operator)
     weights = weights_file(operator)
     arguments = arguments_of(operator, device)
+    context, is_prefill = arguments.pop(DECODE_CONTEXT, None), arguments.pop(PREFILL, False)
     with building(operator.short_name), _quiet(), seeded(operator):
         if weights is None:
             configuration = cls.config_class(**arguments)
@@ -139,7 +153,33 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
         # In float32 the dtypes stay: a model may keep some weights in another.
         model = store_weights(model, torch.float32, is_channels_last)
     described, values = with_named_inputs(operator, model)
-    return ReadyModel(model, *model_inputs(described, device, values))
+    ready = ReadyModel(model, *model_inputs(described, device, values))
+    if is_prefill:
+        return replace(ready, keyword_inputs={**ready.keyword_inputs, ONLY_LAST: 1})
+    if context is None:
+        return ready
+    with building(operator.short_name), seeded(operator):
+        return _with_cache(ready, context)
+
+
+def _with_cache(ready: ReadyModel, context: int) -> ReadyModel:
+    """Return a model with a full cache of a fixed size among its inputs, of which a run writes the last position.
+
+    Its keys and values are normal numbers. The cache counts its own tokens: a run puts that back as it does any state.
+    """
+    parameters = inspect.signature(type(ready.model).forward).parameters
+    name = next(one for one in ("cache", "past_key_values") if one in parameters)
+    configuration: Any = ready.model.config
+    cache: Any = transformers.StaticCache(config=configuration, max_cache_len=context)
+    prepared = replace(ready, keyword_inputs={**ready.keyword_inputs, name: cache})
+    with torch.no_grad():
+        # The first run makes the layers' memory, of sizes that only the model knows.
+        prepared.model(*prepared.inputs, **prepared.keyword_inputs)
+        for layer in cache.layers:
+            layer.keys.normal_()
+            layer.values.normal_()
+            layer.cumulative_length.fill_(context - 1)
+    return prepared
 
 
 def with_named_inputs(operator: OperatorTuple, model: Any) -> tuple[OperatorTuple, dict[int, PlainValue]]:

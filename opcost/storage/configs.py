@@ -48,7 +48,6 @@ from opcost.storage.schemas import (
     TuplesFile,
     Whitelist,
     described_inputs,
-    sorted_arguments,
     without_size,
 )
 from opcost.storage.yaml_files import Document, Mistake, document_of, read_document, read_schema, user_error
@@ -199,15 +198,15 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             path=path,
             model_name=found.model_name,
             weights_name=weights,
-            input_size=input_size,
+            input_size=case.input_size,
             # Names of cases that the lists had before have no effect.
             done=found.done if isinstance(found.done, bool) else name in found.done,
-            precision=precision,
-            memory_format=memory_format,
-            unit=found.unit,
+            precision=case.precision,
+            memory_format=case.memory_format,
+            unit=found.unit_of_costs,
             seed=found.seed,
             composites=tuple(found.composites),
-            arguments=sorted_arguments(found.arguments),
+            arguments=case.arguments,
             inputs=described_inputs(found.inputs),
             code=code,
             training=found.training,
@@ -215,7 +214,7 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             lines=_lines(document),
             lists=lists,
         )
-        for name, (input_size, precision, memory_format) in found.cases(path.parent.name).items()
+        for name, case in found.cases(path.parent.name).items()
     ]
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
@@ -16,9 +17,10 @@ from typing_extensions import Self, TypeAliasType
 from opcost.errors import UserError, shortened
 from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
 from opcost.measuring.precisions import TORCH_DEFAULT, Precision
+from opcost.operators.generation import DECODE, GENERATING, generation_arguments, is_generating
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs, Unit
-from opcost.operators.model_names import ModelName
+from opcost.operators.model_names import TRANSFORMERS, ModelName
 from opcost.operators.texts import parse_tuple
 from opcost.operators.training import LOSSES, OPTIONS, TRAINING, LossName, Training
 from opcost.operators.tuples import (
@@ -398,7 +400,9 @@ def is_listable(operator: OperatorTuple) -> bool:
 WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
 INPUT_SIZE_EXAMPLE = "input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
 
-BATCH, INPUT_SIZE, PRECISION, MEMORY_FORMAT = LISTS = ("batch", "input_size", "precision", "memory_format")
+BATCH, INPUT_SIZE, CONTEXT, PRECISION, MEMORY_FORMAT = LISTS = (
+    *("batch", "input_size", "context", "precision", "memory_format"),
+)
 """The keys that may be lists."""
 
 MAXIMUM_CASES = 1000
@@ -422,6 +426,16 @@ def _has_sizes(value: object) -> bool:
 
 _Name = Annotated[str, Field(min_length=1, max_length=LONGEST_PATH), _allowing(_is_name)]
 _InputSize = Annotated[list[PositiveInt], Field(min_length=2, max_length=6)]
+
+
+@dataclass(frozen=True)
+class SummaryCase:
+    """A case of a ``summary.yml``; ``input_size`` is empty after a mistake."""
+
+    input_size: tuple[int, ...]
+    precision: str
+    memory_format: str
+    arguments: tuple[tuple[str, PlainValue], ...]
 
 
 class Summary(Schema):
@@ -452,15 +466,20 @@ class Summary(Schema):
     )
     precision: OneOrSeveral[Precision] = Field(default=TORCH_DEFAULT, description="precision: torch-default")
     memory_format: OneOrSeveral[MemoryFormat] = Field(default=CONTIGUOUS, description="memory_format: contiguous")
-    unit: Unit = Field(
-        default=Unit.SAMPLE, strict=False, description=f"unit: sample ({' or '.join(Unit)}: costs are divided by it)"
+    unit: Unit | None = Field(
+        default=None, strict=False, description=f"unit: sample ({' or '.join(Unit)}: costs are divided by it)"
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         default=DEFAULT_SEED, description="seed: 0 (a whole number from 0 up, for random weights and the input)"
     )
     arguments: dict[str, Any] | None = Field(default=None, description=ARGUMENTS_EXAMPLE)
     inputs: Inputs = Field(default=None, description=INPUTS_EXAMPLE)
-    mode: Literal["inference", "training"] = Field(default="inference", description="mode: inference (or training)")
+    mode: Literal["inference", "training", "prefill", "decode"] = Field(
+        default="inference", description="mode: inference (or training, prefill, decode)"
+    )
+    context: Annotated[Annotated[PositiveInt, ONE] | Annotated[list[PositiveInt], SEVERAL], BY_LIST] | None = Field(
+        default=None, description="context: 2048 (tokens of each text that a decode step attends to; or a list)"
+    )
     loss: LossName = Field(default="cross_entropy", description=f"loss: cross_entropy ({' or '.join(LOSSES)})")
     optimizer: dict[str, Any] | str = Field(
         default="sgd", description="optimizer: sgd (or {name: adamw, lr: 0.0001, fused: true})"
@@ -478,24 +497,31 @@ class Summary(Schema):
         lists = {key: value for key, value in found.items() if isinstance(value, list) and value}
         return {key: value for key, value in lists.items() if key != INPUT_SIZE or _has_sizes(value)}
 
-    def cases(self, folder: str) -> dict[str, tuple[tuple[int, ...], str, str]]:
-        """Return input size (empty after a mistake), precision and format of each case by name; none for too many."""
+    def cases(self, folder: str) -> dict[str, SummaryCase]:
+        """Return the cases by name; none for too many."""
         lists = self.lists
         if math.prod(map(len, lists.values())) > MAXIMUM_CASES:
             return {}
         sizes, batches = lists.get(INPUT_SIZE, [self.input_size]), lists.get(BATCH, [None])
-        precisions, formats = (lists.get(key, [getattr(self, key)]) for key in (PRECISION, MEMORY_FORMAT))
+        others = [lists.get(key, [getattr(self, key)]) for key in (CONTEXT, PRECISION, MEMORY_FORMAT)]
         found = {}
-        for size, batch, precision, memory_format in itertools.product(sizes, batches, precisions, formats):
+        for size, batch, context, precision, memory_format in itertools.product(sizes, batches, *others):
             full_size = tuple(size if batch is None else [batch, *size[1:]] if size else [])
             name = case_name(
                 folder,
                 full_size if BATCH in lists or INPUT_SIZE in lists else None,
                 precision if PRECISION in lists else None,
                 memory_format if MEMORY_FORMAT in lists else None,
+                context if CONTEXT in lists else None,
             )
-            found[name] = full_size, precision, memory_format
+            arguments = {**(self.arguments or {}), **generation_arguments(self.mode, context)}
+            found[name] = SummaryCase(full_size, precision, memory_format, sorted_arguments(arguments))
         return found
+
+    @property
+    def unit_of_costs(self) -> Unit:
+        is_of_tokens = self.mode in GENERATING or is_generating((self.arguments or {}).items())
+        return self.unit or (Unit.TOKEN if is_of_tokens else Unit.SAMPLE)
 
     def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
         named = ModelName.of(self.model_name)
@@ -507,6 +533,7 @@ class Summary(Schema):
         elif INPUT_SIZE not in given and (BATCH in given or not named.has_inputs):
             yield (INPUT_SIZE,), f"missing; write {INPUT_SIZE_EXAMPLE}"
         yield from self._mistakes_of_training(given)
+        yield from self._mistakes_of_generation(named, given)
         lists = self.lists
         number = math.prod(map(len, lists.values()))
         if number > MAXIMUM_CASES:
@@ -527,6 +554,25 @@ class Summary(Schema):
         options = {"name": self.optimizer} if isinstance(self.optimizer, str) else dict(self.optimizer)
         name = str(options.pop("name", ""))
         return Training(self.loss, name, tuple(sorted(options.items())), tuple(self.frozen))
+
+    def _mistakes_of_generation(self, named: ModelName, given: set[str]) -> Iterator[tuple[Place, str]]:
+        if (self.context is not None) != (self.mode == DECODE):
+            if self.context is None:
+                yield ("mode",), "a decode step needs the length of its cache; add context: 2048"
+            else:
+                yield (CONTEXT,), f"it is of a decode step; write mode: {DECODE}, too, or remove it"
+        if self.mode not in GENERATING:
+            return
+        if named.source != TRANSFORMERS:
+            text = (
+                "models of transformers only are generated with; a file's function can return a cache among its inputs"
+            )
+            yield ("mode",), f"{text}, with mode: inference"
+        sizes = self.input_size if _has_sizes(self.input_size) else [self.input_size]
+        if self.mode == DECODE and any(list(size[1:]) != [1] for size in sizes if isinstance(size, list) and size):
+            yield (INPUT_SIZE,), "a decode step reads one token of each text; write input_size: [8, 1] for 8 texts"
+        if "inputs" in given:
+            yield ("inputs",), "token ids are drawn and the cache is made for it; write input_size"
 
     def _mistakes_of_training(self, given: set[str]) -> Iterator[tuple[Place, str]]:
         training, keys = self.training, sorted(given.intersection(("loss", "optimizer", "frozen")))
@@ -575,11 +621,18 @@ class Whitelist(Schema):
         return repeated("operators", self.operators)
 
 
-def case_name(folder: str, input_size: Sequence[int] | None, precision: str | None, memory_format: str | None) -> str:
+def case_name(
+    folder: str,
+    input_size: Sequence[int] | None,
+    precision: str | None,
+    memory_format: str | None,
+    context: int | None = None,
+) -> str:
     """Return a case's name: the folder's, with the values that vary, None for others: ``resnet50_8x3x224x224_bf16``."""
     beginning = folder if input_size is None else without_size(folder)
     size = None if input_size is None else "x".join(map(str, input_size))
-    return "_".join([beginning, *(part for part in (size, precision, memory_format) if part is not None)])
+    cache = None if context is None else f"{CONTEXT}{context}"
+    return "_".join([beginning, *(part for part in (size, cache, precision, memory_format) if part is not None)])
 
 
 def without_size(folder: str) -> str:
