@@ -58,6 +58,7 @@ NEEDING_TORCH = {
     "opcost profile": ("resnet18", "--dry-run"),
     "opcost qualify": ("--database", "{folder}"),
     "opcost sample-operators": ("drawn", "--dry-run"),
+    "opcost tokens": ("llama-3.2-1b", "--batch", "1", "--context", "16"),
     "opcost sweep": ("resnet18", "--size", "32", "--dry-run"),
 }
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opcost.command.options import USUAL_RELATIVE_ERROR
+from opcost.command.run import without_garbage_collection
 from opcost.errors import UserError
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
 from opcost.meters.gpus import visible_gpus
@@ -30,8 +31,9 @@ from opcost.running.request import Request, RunRequest
 from opcost.running.several_gpus import shares_of_cores
 from opcost.stages.measure_operators import Protocols, UnitReport
 from opcost.stages.show import rankings_of
-from opcost.stages.wanted_model import WantedModel
+from opcost.stages.wanted_model import WantedModel, arguments_of
 from opcost.storage.files import cache_folder, check_writable, held_folder
+from opcost.storage.language_models import language_model
 
 if TYPE_CHECKING:
     # Only for types: these stages import torch.
@@ -150,7 +152,7 @@ def profile(arguments: Namespace) -> int:
 
     request = RunRequest.from_arguments(arguments)
     model = replace(WantedModel.from_arguments(arguments), training=_training(arguments))
-    measuring = _measuring(request, arguments)
+    measuring = None if arguments.no_measure else _measuring(request, arguments)
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     wanted = [replace(model, input_size=size) for size in sizes or [()]]
     folders = request.folders
@@ -201,10 +203,11 @@ def worker(arguments: Namespace) -> int:
 
 
 def _measuring(request: RunRequest, arguments: Namespace) -> Measuring | None:
+    """Return how a model is measured, None on a host without a GPU whose CPU is not asked for."""
     from opcost.running.devices import choose_device
     from opcost.stages.profile import Measuring
 
-    if arguments.no_measure or (request.is_here and request.device is None and choose_device(None) == "cpu"):
+    if request.is_here and request.device is None and choose_device(None) == "cpu":
         return None
     if arguments.seconds is not None:
         protocols = _protocols(arguments.seconds, None)
@@ -223,6 +226,33 @@ def _write_report(found: Profile, named: Path | None) -> Path | None:
     request = replace(found.request, device=None)
     write_report(path, request, found.comparisons, rankings_of(request))
     return path
+
+
+@warning_once()
+@without_garbage_collection()
+def tokens(arguments: Namespace) -> int:
+    """Print the costs of tokens; return 1 if a measurement failed, else 0."""
+    from opcost.reporting.token_tables import print_tokens, tokens_object
+    from opcost.stages.profile import profile as profile_models
+    from opcost.stages.tokens import TokenRequest
+    from opcost.stages.tokens import tokens as find
+
+    named, further = language_model(arguments.model), dict(arguments_of(arguments.argument))
+    model = replace(named, arguments=tuple(sorted({**dict(named.arguments), **further}.items())))
+    request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    names = "model", "batch", "context", "precision", "device", "execution"
+    name, *grid = (getattr(arguments, key) for key in names)
+    wish, failed = TokenRequest(name, model, *grid), False
+    if arguments.measure:
+        measuring = _measuring(request, arguments)
+        if measuring is None:
+            raise UserError("--measure: this host has no GPU; add --device cpu, or leave --measure out")
+        profiled = profile_models(request, [point.wanted(wish) for point in wish.points], progress, measuring)
+        conditions = profiled.models[0].conditions
+        failed, wish = profiled.failed, replace(wish, device=None if conditions is None else conditions.device_product)
+    found = find(request, wish, cache_folder(), progress)
+    print_json(tokens_object(found)) if arguments.json else print_tokens(found)
+    return int(failed)
 
 
 @warning_once()

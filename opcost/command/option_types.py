@@ -65,6 +65,11 @@ count, count_from_0 = partial(_count, least=1, example=10), partial(_count, leas
 """Whole numbers."""
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Return whole numbers above 0 with commas between them, each once, in their order."""
+    return tuple(dict.fromkeys(count(part.strip()) for part in text.split(",")))
+
+
 def input_size(text: str) -> tuple[int, ...]:
     """Return the size of an input, batch first."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,5}", text):

@@ -163,6 +163,12 @@ MODEL = Option(
     "or a function of yours that returns one with its inputs (net.py:build, package.module:build)",
     metavar="MODEL",
 )
+LANGUAGE_MODEL = Option(
+    "model",
+    "a language model: a public architecture (llama-3.2-1b, qwen3-8b; a wrong name lists all), a config.json, or "
+    "transformers:CLASS with --argument",
+    metavar="MODEL",
+)
 MODEL_OR_FOLDER = Option(
     "model",
     "a model as for profile: of torchvision (resnet50), timm:NAME, transformers:CLASS, or a function of yours "
@@ -194,6 +200,9 @@ PRECISION = Option(
     choices=get_args(Precision),
     default=TORCH_DEFAULT,
 )
+PRECISION_OF_TEXT = Option(
+    "--precision", "of weights and arithmetic (default: bf16)", choices=get_args(Precision), default="bf16"
+)
 MEMORY_FORMAT = Option(
     "--memory-format",
     f"of weights and input (default: {CONTIGUOUS})",
@@ -215,6 +224,15 @@ STEP_KEYS = (
     Option("--optimizer", f"of a training step (default: {next(iter(OPTIONS))})", choices=tuple(OPTIONS)),
 )
 MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
+BATCHES = Option(
+    "--batch", "texts of a decode step, such as 1,8,64 (default: 1,8,32)", kinds.counts, default=(1, 8, 32)
+)
+CONTEXTS = Option(
+    "--context",
+    "tokens that each text of a decode step attends to, and of the prompt of a prefill (default: 512,2048)",
+    kinds.counts,
+    default=(512, 2048),
+)
 BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", kinds.count)
 ALLOW_CODE = switch(
     "--allow-code",
@@ -504,6 +522,12 @@ WHOLE = switch(
     "--whole",
     "also measure each whole model, after its operators; implies --same-board, so that sum and whole are of one board",
 )
+TOKENS_DEVICE = Option(
+    "--device",
+    f"{SHOWN}; with --measure cpu, cuda or cuda:N (default: cuda if available)",
+    kinds.device_or_product,
+)
+MEASURE = switch("--measure", "first measure the operators and the wholes that the database lacks, on this host")
 NO_MEASURE = switch(
     "--no-measure", "only count, and show what the database has; so without a GPU, too, unless --device cpu is given"
 )

@@ -160,6 +160,18 @@ MEASURE = (
         _database,
     ),
     Subcommand(
+        "tokens",
+        "show what a token of a language model costs, in prefills and decode steps over batches and contexts, measured "
+        "or predicted, without a GPU",
+        'llama-3.2-1b --batch 1,8 --context 512,2048 --device "NVIDIA H200"',
+        "measure.tokens",
+        (
+            *(o.LANGUAGE_MODEL, o.BATCHES, o.CONTEXTS, o.ARGUMENT, o.PRECISION_OF_TEXT, o.TOKENS_DEVICE, o.GPUS),
+            *(o.EXECUTION, o.MEASURE, o.PROFILE_DURATION, o.JSON_OBJECT, *o.FOLDERS, *o.SHOWS_PROGRESS),
+        ),
+        lambda arguments: _database(arguments) if arguments.measure else None,
+    ),
+    Subcommand(
         "sweep",
         "measure and predict a model's time and energy over the size of its input",
         "resnet18 --size 32:256:x2 --repetitions 3",
@@ -198,14 +210,6 @@ METERS = (
         ),
         _database,
     ),
-    Subcommand(
-        "qualify",
-        "qualify the power meters of a GPU that runs nothing else, in half a minute",
-        "--device cuda:0",
-        "meters.qualify",
-        (o.METERED_DEVICE, o.GPU_NUMBER, o.HOME, o.DATABASE, o.VERBOSE),
-        _database,
-    ),
 )
 FILES = (
     Subcommand(
@@ -226,6 +230,14 @@ FILES = (
     ),
 )
 STEPS = (
+    Subcommand(
+        "qualify",
+        "qualify the power meters of a GPU that runs nothing else, in half a minute",
+        "--device cuda:0",
+        "meters.qualify",
+        (o.METERED_DEVICE, o.GPU_NUMBER, o.HOME, o.DATABASE, o.VERBOSE),
+        _database,
+    ),
     Subcommand(
         "make-configs",
         "write a summary.yml for each named model that has none, with its usual input size",

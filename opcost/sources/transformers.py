@@ -101,7 +101,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
     found = weights_mistakes(config)
     if is_generating(config.arguments) and not _generates(cls):
         remedy = "name a class with a head for text, such as transformers:LlamaForCausalLM"
-        found.append(f"{config.where('mode')}: {cls.__name__} makes no text behind a prompt; {remedy}")
+        found.append(f"{config.where('model_name')}: {cls.__name__} makes no text behind a prompt; {remedy}")
     # transformers ignores unknown arguments silently.
     own = [argument for argument in config.arguments if not is_generating([argument])]
     for text in _unknown(_usual_configuration(cls), own):

@@ -99,7 +99,7 @@ def test_lists_of_contexts_are_cases_whose_costs_are_of_tokens(tmp_path: Path) -
         ("LlamaForCausalLM", ("input_size: [8, 1]", "mode: decode"), "mode: a decode step needs the length"),
         ("LlamaForCausalLM", ("input_size: [8, 1]", "context: 16"), "context: it is of a decode step"),
         ("LlamaForCausalLM", ("input_size: [8, 4]", "mode: decode", "context: 16"), "input_size: a decode step reads"),
-        ("BertModel", ("input_size: [8, 16]", "mode: prefill"), "mode: BertModel makes no text"),
+        ("BertModel", ("input_size: [8, 16]", "mode: prefill"), "model_name: BertModel makes no text"),
     ],
 )
 def test_mistakes_name_their_key(tmp_path: Path, name: str, lines: tuple[str, ...], mistake: str) -> None:

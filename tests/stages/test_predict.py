@@ -1,6 +1,5 @@
 """Predicted costs of models: learned from the committed rows of some models, for others and for other batches."""
 
-import csv
 import json
 import re
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import warm_python
+from committed_models import CONDITIONS, known_database
 from simulated_apparatus import RecordedProgress
 
 from opcost.__main__ import main
@@ -39,30 +39,11 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
-CONDITIONS = "b5778c1496bbb68b"
-KNOWN = ("resnet18_", "resnet50_", "resnet152_", "mobilenet_v2_", "vgg16_")
-"""The models whose rows are learned from: those of an H200 in default precision, as CUDA graphs."""
-
-
-def copied(name: str, folder: Path, is_wanted: set[str], column: str) -> None:
-    with (ROOT / "database" / name).open(newline="", encoding="utf-8") as file:
-        header, *rows = csv.reader(file)
-    place = header.index(column)
-    with (folder / name).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *(row for row in rows if row[place] in is_wanted)])
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Database:
-    folder = tmp_path_factory.mktemp("database")
-    with (ROOT / "database" / "model_operators.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["model"].startswith(KNOWN)]
-    copied("model_operators.csv", folder, {row["model"] for row in rows}, "model")
-    keys = {f"{row['key']}-{CONDITIONS}" for row in rows}
-    for name in ("operator_measurements.csv", "full_model_measurements.csv"):
-        copied(name, folder, keys, "key")
-    (folder / "calls_in_chains.csv").write_bytes((ROOT / "database" / "calls_in_chains.csv").read_bytes())
-    return Database(folder)
+    return known_database(tmp_path_factory.mktemp("database"))
 
 
 @pytest.fixture(scope="module")

@@ -160,7 +160,12 @@ SIZE = "[32, 3, 224, 224]"
         ("false", "false\nprecision: on", 6, "precision: the value is on, in YAML a boolean; write one of torch"),
         ("done", "precision: [fp32, fp23]\ndone", 5, "precision: item 2 is the text 'fp23'; write one of"),
         ("false", "false\nmemory_format: nhwc", 6, "the text 'nhwc'|contiguous or channels_last"),
-        ("false", "false\nmode: eval", 6, "mode: the value is the text 'eval'; write one of inference, training, prefill or decode"),
+        (
+            "false",
+            "false\nmode: eval",
+            6,
+            "mode: the value is the text 'eval'; write one of inference, training, prefill or decode",
+        ),
         ("false", "false\nloss: mse", 6, "loss: it is of a training step; write mode: training, too"),
         ("done", "mode: training\noptimizer: rmsprop\ndone", 6, "optimizer: its name is 'rmsprop', not sgd or adam or"),
         ("done", "mode: training\noptimizer: {lr: 1}\ndone", 6, "optimizer: its name is '', not sgd or adam or adamw"),

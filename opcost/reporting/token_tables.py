@@ -1,0 +1,85 @@
+"""The cost of tokens, on a terminal and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from opcost.operators.generation import DECODE, PREFILL
+from opcost.reporting.tables import Column, Table, print_line, print_origin, print_table
+from opcost.units import UNKNOWN, milli, percent, significant
+
+if TYPE_CHECKING:
+    # Only for types: these modules import torch.
+    from opcost.stages.tokens import TokenCost, TokenReport
+
+TITLES = {
+    PREFILL: "Prefill of a prompt, logits of its last token",
+    DECODE: "Decode step, one token of each text",
+}
+
+
+def _share(one: TokenCost, part: str) -> str:
+    ratios = one.energy_ratios or one.time_ratios
+    return percent(next((value for key, value in ratios.items() if key.value == part), None), 0)
+
+
+def _interval(one: TokenCost) -> str:
+    energy_j = one.energy_of_token_j
+    return UNKNOWN if energy_j is None else f"{milli(energy_j.lower)} to {milli(energy_j.upper)}"
+
+
+TABLE: Table[TokenCost] = (
+    Column("batch", lambda one: str(one.point.batch)),
+    Column("context", lambda one: str(one.point.context)),
+    Column("ms/run", lambda one: milli(one.time_s.value)),
+    Column("tokens/s", lambda one: significant(one.tokens_per_s), drop=1),
+    Column("mJ/token", lambda one: UNKNOWN if one.energy_of_token_j is None else milli(one.energy_of_token_j.value)),
+    Column("90 % interval", _interval, drop=3),
+    Column(
+        "tokens/J",
+        lambda one: UNKNOWN if one.energy_of_token_j is None else significant(1 / one.energy_of_token_j.value),
+        drop=4,
+    ),
+    Column("W", lambda one: UNKNOWN if one.power_w is None else f"{one.power_w:.0f}", drop=2),
+    Column("attention", lambda one: _share(one, "attention"), drop=5),
+    Column("products", lambda one: _share(one, "products"), drop=5),
+    Column("rest", lambda one: _share(one, "rest"), drop=5),
+    Column("idle", lambda one: percent(one.idle_ratio, 0), drop=6),
+    Column("weights", lambda one: percent(one.weights_ratio, 0), drop=7),
+    Column("cache", lambda one: percent(one.cache_ratio, 0), drop=7),
+    Column("known as", lambda one: "measured" if one.is_measured else "predicted", "left", drop=1),
+)
+
+
+def print_tokens(report: TokenReport) -> None:
+    for mode, title in TITLES.items():
+        lines = [one for one in report.costs if one.point.mode == mode]
+        where = f"{report.device_product}, {report.precision}, {report.execution}"
+        print_table(f"{title}: {report.name} on {where}", TABLE, lines)
+    kind = "energy" if any(one.energy_ratios for one in report.costs) else "time"
+    print_line(
+        f"Attention, products with weights and the rest: shares of the {kind} of all operators. Idle: the card's idle "
+        "power times the time, of the energy. Weights and cache: shares of the bytes that operators read and write.",
+        "Attention is as this version of transformers calls it with a static cache; a server's may be another.",
+    )
+    if any(one.outside_time_ratio > 0 for one in report.costs):
+        most = max(report.costs, key=lambda one: one.outside_time_ratio)
+        share = percent(most.outside_time_ratio, 0)
+        print_line(f"Up to {share} of the time is predicted for operators unlike all measured ones.")
+    print_origin()
+
+
+def tokens_object(report: TokenReport) -> dict[str, Any]:
+    """Return the costs for JSON, in SI units."""
+    costs = [
+        {
+            **asdict(one),
+            "tokens": one.point.tokens,
+            "tokens_per_s": one.tokens_per_s,
+            "energy_of_token_j": one.energy_of_token_j,
+            "power_w": one.power_w,
+        }
+        for one in report.costs
+    ]
+    return {**asdict(report), "costs": costs}

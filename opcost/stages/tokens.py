@@ -1,0 +1,203 @@
+"""The cost of a token: prefills and decode steps of a language model over batches and contexts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from opcost.comparing.predicted_run import Range
+from opcost.estimates import Estimate, total_if_known, value_of
+from opcost.measuring.precisions import TORCH_DEFAULT
+from opcost.operators.counts import OperatorCount
+from opcost.operators.generation import DECODE, PREFILL, generation_arguments
+from opcost.operators.tuples import tensor_specs
+from opcost.progress import Progress, reported
+from opcost.running.request import RunRequest
+from opcost.stages.predict import Prediction, PredictionRequest, predict
+from opcost.stages.wanted_model import WantedModel
+from opcost.storage.database import Database
+from opcost.storage.language_models import LanguageModel
+from opcost.units import milliseconds
+
+PREFILL_BATCH = 1
+"""A server reads prompts one by one, or joins parts of several."""
+
+
+class WorkPart(str, Enum):
+    """A part of the work of a language model."""
+
+    ATTENTION = "attention"
+    PRODUCTS = "products"
+    REST = "rest"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run: a prefill of a prompt of ``context`` tokens, or a decode step of which each text attends to as many."""
+
+    mode: str
+    batch: int
+    context: int
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that a run reads or makes."""
+        return self.batch * (self.context if self.mode == PREFILL else 1)
+
+    def wanted(self, wish: TokenRequest) -> WantedModel:
+        arguments = {**dict(wish.model.arguments), **generation_arguments(self.mode, self.context)}
+        size, name = (self.batch, self.tokens // self.batch), f"transformers:{wish.model.class_name}"
+        return WantedModel(name, size, wish.precision, arguments=tuple(sorted(arguments.items())))
+
+
+@dataclass(frozen=True)
+class TokenCost:
+    """The cost of a point, of all its tokens together in s and J, with intervals of 90 %.
+
+    The energy is None if it is unknown, and so are the shares of its parts then. ``weights_ratio`` and ``cache_ratio``
+    are shares of the bytes that operators read and write. ``idle_ratio`` is the card's idle power times the time, over
+    the energy; None if no qualification has that power.
+    """
+
+    point: Point
+    time_s: Range
+    energy_j: Range | None
+    is_measured: bool
+    outside_time_ratio: float
+    time_ratios: dict[WorkPart, float]
+    energy_ratios: dict[WorkPart, float] | None
+    weights_ratio: float
+    cache_ratio: float
+    idle_ratio: float | None
+
+    @property
+    def power_w(self) -> float | None:
+        return None if self.energy_j is None else self.energy_j.value / self.time_s.value
+
+    @property
+    def energy_of_token_j(self) -> Range | None:
+        return None if self.energy_j is None else self.energy_j.times(1 / self.point.tokens)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.point.tokens / self.time_s.value
+
+
+@dataclass(frozen=True)
+class TokenRequest:
+    """The grid: batches and contexts of decode steps; the same contexts are the prompts of prefills."""
+
+    name: str
+    model: LanguageModel
+    batches: tuple[int, ...]
+    contexts: tuple[int, ...]
+    precision: str = TORCH_DEFAULT
+    device: str | None = None
+    execution: str | None = None
+
+    @property
+    def points(self) -> list[Point]:
+        prefills = [Point(PREFILL, PREFILL_BATCH, context) for context in self.contexts]
+        return prefills + [Point(DECODE, batch, context) for batch in self.batches for context in self.contexts]
+
+
+@dataclass(frozen=True)
+class TokenReport:
+    """The costs of all points of a model, on one device under the same conditions."""
+
+    name: str
+    costs: tuple[TokenCost, ...]
+    device_product: str
+    precision: str
+    execution: str
+
+
+def tokens(request: RunRequest, wish: TokenRequest, cache: Path, progress: Progress) -> TokenReport:
+    """Return the costs of all points. Raises UserError: the model cannot be counted, or nothing is measured."""
+    found: list[tuple[Point, Prediction]] = []
+    quiet = Progress()
+    with reported(progress, len(wish.points)):
+        for point in wish.points:
+            progress.begin(f"{point.mode} {point.batch} x {point.context}")
+            asked = PredictionRequest(point.wanted(wish), wish.device, wish.execution)
+            found.append((point, predict(request, asked, cache, quiet)))
+            progress.finish(milliseconds(found[-1][1].time_s.value))
+    conditions = found[0][1].result.conditions
+    idle_w = idle_power_w(request.database, conditions.device_product)
+    return TokenReport(
+        name=wish.name,
+        costs=tuple(token_cost(point, one, idle_w) for point, one in found),
+        device_product=conditions.device_product,
+        precision=conditions.precision,
+        execution=conditions.execution,
+    )
+
+
+def idle_power_w(database: Database, product: str) -> float | None:
+    """Return the median idle power of boards of a product, None if no qualification has one."""
+    rows = database.meter_qualifications.rows()
+    known = [row.idle_power_w for row in rows if row.device_product == product and row.idle_power_w is not None]
+    return statistics.median(known) if known else None
+
+
+def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCost:
+    """Return the cost of a point; the parts are shares of the sum of its operators."""
+    basis, run = found.basis, found.run
+    pieces = [
+        (
+            part.count,
+            part.occurrences * part.row.measurement.time_s,
+            _times(basis.energy_of(part.row), part.occurrences),
+        )
+        for part in found.result.cost.parts
+    ]
+    pieces += [(one.count, one.time_s, one.energy_j) for one in run.calls]
+    energies = _shares((part_of(count), energy_j) for count, _, energy_j in pieces)
+    times = _shares((part_of(count), time_s) for count, time_s, _ in pieces)
+    counts = {id(count): count for count, *_ in pieces}.values()
+    in_all = sum(count.memory_bytes * count.occurrences for count in counts)
+    # Of a table few rows are read.
+    weights = sum(min(count.weight_bytes or 0, count.memory_bytes) * count.occurrences for count in counts)
+    cached = sum(_cache_bytes(count) * count.occurrences for count in counts)
+    energy_j = found.energy_j
+    return TokenCost(
+        point=point,
+        time_s=found.time_s,
+        energy_j=energy_j,
+        is_measured=found.whole is not None,
+        outside_time_ratio=run.outside_time_ratio,
+        time_ratios=times or {},
+        energy_ratios=energies,
+        weights_ratio=weights / in_all,
+        cache_ratio=cached / in_all,
+        idle_ratio=None if energy_j is None or idle_w is None else idle_w * found.time_s.value / energy_j.value,
+    )
+
+
+def part_of(count: OperatorCount) -> WorkPart:
+    if "attention" in count.operator.short_name.lower():
+        return WorkPart.ATTENTION
+    return WorkPart.PRODUCTS if count.flop and count.weight_bytes else WorkPart.REST
+
+
+def _cache_bytes(count: OperatorCount) -> int:
+    """Return the bytes of keys and values that attention reads; of a prefill they are those of its own tokens."""
+    if part_of(count) is not WorkPart.ATTENTION:
+        return 0
+    return sum(spec.memory_bytes for spec in tensor_specs(count.operator.inputs)[1:3])
+
+
+def _times(energy: Estimate | None, number: int) -> float | None:
+    value = value_of(energy)
+    return None if value is None else number * value
+
+
+def _shares(pieces: Iterable[tuple[WorkPart, float | None]]) -> dict[WorkPart, float] | None:
+    found = list(pieces)
+    in_all = total_if_known(value for _, value in found)
+    if not in_all:
+        return None
+    return {part: sum(value or 0.0 for own, value in found if own is part) / in_all for part in WorkPart}

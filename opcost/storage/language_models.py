@@ -1,0 +1,86 @@
+"""Language models by name: public architectures of transformers, and those of local ``config.json`` files.
+
+Only what decides the work is here. Weights are random; positions are encoded as the class does it by default.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opcost.errors import UserError, shortened
+from opcost.operators.tuples import PlainValue
+from opcost.storage.schemas import sorted_arguments
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A class of transformers and the arguments of its configuration, in the order of their names."""
+
+    class_name: str
+    arguments: tuple[tuple[str, PlainValue], ...]
+
+
+TABLE = Path(__file__).parent / "language_models.csv"
+"""Architectures of public models, as their publishers' files have them (read 2026-11-30)."""
+
+CLASS = "class"
+
+
+def public_models() -> dict[str, LanguageModel]:
+    """Return the architectures by the models' names."""
+    found = {}
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            name, class_name = row.pop("name"), row.pop(CLASS)
+            # Numbers and truth values are written as in JSON.
+            given = {key: json.loads(value) for key, value in row.items() if value}
+            found[name] = LanguageModel(class_name, sorted_arguments(given))
+    return found
+
+
+OF_NO_WORK = frozenset(
+    "_name_or_path architectures auto_map dtype model_type torch_dtype transformers_version use_cache "
+    "bos_token_id eos_token_id pad_token_id initializer_range rope_parameters rope_scaling rope_theta".split()
+)
+"""Keys of a ``config.json`` that change no operation's size."""
+
+
+def language_model(name: str) -> LanguageModel:
+    """Return the model of a public name, of a file that ends in ``.json``, or of ``transformers:CLASS``.
+
+    Raises UserError: there is none, or the file describes none.
+    """
+    public = public_models()
+    if name.lower() in public:
+        return public[name.lower()]
+    if name.endswith(".json"):
+        return _in_file(Path(name))
+    source, _, class_name = name.partition(":")
+    if source != "transformers" or not class_name:
+        names = ", ".join(public)
+        remedy = f"name one of {names}, a config.json, or transformers:CLASS"
+        raise UserError(f"{shortened(name)}: no language model of this name is known; {remedy}")
+    return LanguageModel(class_name, ())
+
+
+def _in_file(path: Path) -> LanguageModel:
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); name a config.json of transformers") from None
+    except ValueError as error:
+        raise UserError(f"{path}: is no JSON ({error}); name a config.json of transformers") from None
+    classes = found.get("architectures") if isinstance(found, dict) else None
+    if not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
+        raise UserError(f'{path}: architectures: it names no class; write "architectures": ["LlamaForCausalLM"]')
+    if "quantization_config" in found:
+        text = "%s: quantization_config is left out: weights are stored as --precision says"
+        logging.getLogger(__name__).warning(text, path)
+    left_out = OF_NO_WORK | {"quantization_config"}
+    own = {key: value for key, value in found.items() if key not in left_out and value is not None}
+    return LanguageModel(classes[0], sorted_arguments(own))

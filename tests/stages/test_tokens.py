@@ -1,0 +1,70 @@
+"""The cost of tokens, learned from committed rows: the grid, the parts of the work, and the table."""
+
+from pathlib import Path
+
+import pytest
+from committed_models import known_database
+
+from opcost.measuring.precisions import TORCH_DEFAULT
+from opcost.operators.generation import DECODE, PREFILL
+from opcost.progress import Progress
+from opcost.reporting.token_tables import print_tokens, tokens_object
+from opcost.running.request import RunRequest
+from opcost.stages.tokens import Point, TokenReport, TokenRequest, WorkPart, tokens
+from opcost.storage.configs import ModelFolders
+from opcost.storage.language_models import LanguageModel
+
+pytest.importorskip("transformers")
+ROOT = Path(__file__).parents[2]
+
+SMALL = LanguageModel(
+    "LlamaForCausalLM",
+    (
+        ("hidden_size", 512),
+        ("intermediate_size", 1024),
+        ("num_attention_heads", 8),
+        ("num_hidden_layers", 2),
+        ("num_key_value_heads", 2),
+        ("vocab_size", 4000),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> TokenReport:
+    folder = tmp_path_factory.mktemp("tokens")
+    request = RunRequest((), ModelFolders(folder / "mine", ROOT / "measurements"), known_database(folder))
+    wish = TokenRequest("small", SMALL, (1, 64), (128, 1024), TORCH_DEFAULT, "H200", None)
+    return tokens(request, wish, folder / "cache", Progress())
+
+
+def test_prompts_are_read_one_by_one_and_steps_are_over_the_grid(report: TokenReport) -> None:
+    prompts = [Point(PREFILL, 1, context) for context in (128, 1024)]
+    steps = [Point(DECODE, batch, context) for batch in (1, 64) for context in (128, 1024)]
+    assert [one.point for one in report.costs] == prompts + steps
+    assert [one.point.tokens for one in report.costs] == [128, 1024, 1, 1, 64, 64]
+    assert (report.device_product, report.execution) == ("NVIDIA H200", "graph")
+
+
+def test_more_texts_share_the_weights_and_longer_ones_have_more_cache(report: TokenReport) -> None:
+    short, long, many_short, many_long = (one for one in report.costs if one.point.mode == DECODE)
+    assert many_short.tokens_per_s > 5 * short.tokens_per_s
+    assert short.weights_ratio > 0.8 > many_long.weights_ratio
+    assert many_long.cache_ratio > 2 * many_short.cache_ratio > 2 * short.cache_ratio
+    assert long.time_s.value > short.time_s.value
+    for one in report.costs:
+        assert sum(one.time_ratios.values()) == pytest.approx(1)
+        assert one.weights_ratio + one.cache_ratio < 1
+        assert one.energy_ratios is not None
+        assert one.energy_ratios[WorkPart.PRODUCTS] > 0
+
+
+def test_the_table_and_the_object_have_each_point(report: TokenReport, capsys: pytest.CaptureFixture[str]) -> None:
+    print_tokens(report)
+    text = capsys.readouterr().out
+    assert "Decode step, one token of each text: small on NVIDIA H200" in text
+    assert text.count("predicted") >= 6
+    found = tokens_object(report)
+    assert [one["tokens"] for one in found["costs"]] == [128, 1024, 1, 1, 64, 64]
+    one = found["costs"][-1]
+    assert one["energy_of_token_j"].value * 64 == pytest.approx(one["energy_j"]["value"])
