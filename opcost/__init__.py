@@ -1,9 +1,9 @@
 """opcost: time and energy of PyTorch operators on real hardware.
 
 ``opcost.load``, ``opcost.show`` and ``opcost.compare`` return data frames, ``opcost.Database`` reads typed rows,
-``opcost.profile`` measures a model, and ``opcost.layers`` shows what its layers cost. ``opcost.EnergyMeter`` meters
-your own code, and ``opcost.LayerwiseEnergy`` the layers of a loop. Names are imported lazily, so that ``import opcost``
-needs the standard library only.
+``opcost.profile`` measures a model, ``opcost.layers`` shows what its layers cost, and ``opcost.tokens`` what a token of
+a language model costs. ``opcost.EnergyMeter`` meters your own code, and ``opcost.LayerwiseEnergy`` the layers of a
+loop. Names are imported lazily, so that ``import opcost`` needs the standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from opcost.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from opcost.api import compare, layers, load, profile, show
+    from opcost.api import compare, layers, load, profile, show, tokens
     from opcost.errors import UserError
     from opcost.operators.texts import parse_operator
     from opcost.operators.tuples import OperatorTuple
@@ -38,6 +38,7 @@ __all__ = [
     "parse_operator",
     "profile",
     "show",
+    "tokens",
 ]
 
 
@@ -56,6 +57,7 @@ def __getattr__(name: str) -> object:
         "parse_operator": "opcost.operators.texts",
         "profile": "opcost.api",
         "show": "opcost.api",
+        "tokens": "opcost.api",
     }
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,7 +30,8 @@ from opcost.stages.show import Choice
 from opcost.stages.show import show as find_rankings
 from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
-from opcost.storage.files import user_folders
+from opcost.storage.files import cache_folder, user_folders
+from opcost.storage.language_models import language_model
 from opcost.storage.table import CsvTable
 from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio
 
@@ -166,6 +167,40 @@ def compare(*names: str, device: str | None = None, database: str | Path | None 
     """
     reports = find_comparisons(_request(database, names, device))
     return _frame(cells_of(row) for report in reports for row in report.comparisons)
+
+
+def tokens(  # noqa: PLR0913 (a call in a notebook names its options)
+    model: str,
+    batches: Sequence[int] = (1, 8, 32),
+    contexts: Sequence[int] = (512, 2048),
+    *,
+    precision: str = "bf16",
+    device: str | None = None,
+    execution: str | None = None,
+    database: str | Path | None = None,
+) -> DataFrame:
+    """Return the costs of prefills and decode steps of a language model, a row each, measured or predicted.
+
+    Args:
+        model: a public architecture such as ``llama-3.2-1b``, the path of a ``config.json``, or ``transformers:CLASS``.
+        batches: texts of a decode step.
+        contexts: tokens that each text of a decode step attends to, and of the prompt of a prefill.
+        precision: of weights and arithmetic.
+        device: a part of a device's name; None for the one with most rows.
+        execution: see ``show``.
+        database: see ``load``.
+
+    Raises UserError: there is no such model, it cannot be counted, or nothing is measured under such conditions.
+    """
+    # They import torch.
+    from opcost.reporting.token_tables import token_lines
+    from opcost.stages.tokens import TokenRequest
+    from opcost.stages.tokens import tokens as find
+
+    found = language_model(model)
+    wish = TokenRequest(model, found, tuple(batches), tuple(contexts), precision, device, execution)
+    request = RunRequest(**vars(_request(database, device=device)))
+    return _frame(token_lines(find(request, wish, cache_folder(), progress_on_stderr())))
 
 
 def _request(database: str | Path | None, names: tuple[str, ...] = (), device: str | None = None) -> Request:

@@ -237,8 +237,7 @@ def tokens(arguments: Namespace) -> int:
     from opcost.stages.tokens import TokenRequest
     from opcost.stages.tokens import tokens as find
 
-    named, further = language_model(arguments.model), dict(arguments_of(arguments.argument))
-    model = replace(named, arguments=tuple(sorted({**dict(named.arguments), **further}.items())))
+    model = language_model(arguments.model, arguments_of(arguments.argument))
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
     names = "model", "batch", "context", "precision", "device", "execution"
     name, *grid = (getattr(arguments, key) for key in names)

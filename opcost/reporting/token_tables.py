@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -72,14 +73,31 @@ def print_tokens(report: TokenReport) -> None:
 
 def tokens_object(report: TokenReport) -> dict[str, Any]:
     """Return the costs for JSON, in SI units."""
-    costs = [
-        {
-            **asdict(one),
-            "tokens": one.point.tokens,
-            "tokens_per_s": one.tokens_per_s,
-            "energy_of_token_j": one.energy_of_token_j,
-            "power_w": one.power_w,
-        }
-        for one in report.costs
-    ]
+    costs = [{**asdict(one), **_derived(one)} for one in report.costs]
     return {**asdict(report), "costs": costs}
+
+
+def _derived(one: TokenCost) -> dict[str, Any]:
+    names = "tokens_per_s", "energy_of_token_j", "power_w"
+    return {"tokens": one.point.tokens, **{name: getattr(one, name) for name in names}}
+
+
+def token_lines(report: TokenReport) -> Iterator[dict[str, object]]:
+    """Yield a line for each point with plain values, for a data frame."""
+    for one in report.costs:
+        energy_j, of_token_j = one.energy_j, one.energy_of_token_j
+        shares = one.energy_ratios or one.time_ratios
+        yield {
+            **asdict(one.point),
+            **_derived(one),
+            "time_s": one.time_s.value,
+            "energy_j": None if energy_j is None else energy_j.value,
+            "energy_of_token_j": None if of_token_j is None else of_token_j.value,
+            "energy_of_token_lower_j": None if of_token_j is None else of_token_j.lower,
+            "energy_of_token_upper_j": None if of_token_j is None else of_token_j.upper,
+            **{f"{part.value}_ratio": value for part, value in shares.items()},
+            "idle_ratio": one.idle_ratio,
+            "weights_ratio": one.weights_ratio,
+            "cache_ratio": one.cache_ratio,
+            "is_measured": one.is_measured,
+        }

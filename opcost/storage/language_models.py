@@ -8,7 +8,8 @@ from __future__ import annotations
 import csv
 import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,16 @@ OF_NO_WORK = frozenset(
 """Keys of a ``config.json`` that change no operation's size."""
 
 
-def language_model(name: str) -> LanguageModel:
+def language_model(name: str, further: Iterable[tuple[str, PlainValue]] = ()) -> LanguageModel:
     """Return the model of a public name, of a file that ends in ``.json``, or of ``transformers:CLASS``.
 
-    Raises UserError: there is none, or the file describes none.
+    ``further`` arguments are added, or replace its own. Raises UserError: there is none, or the file describes none.
     """
+    found = _named(name)
+    return replace(found, arguments=tuple(sorted({**dict(found.arguments), **dict(further)}.items())))
+
+
+def _named(name: str) -> LanguageModel:
     public = public_models()
     if name.lower() in public:
         return public[name.lower()]

@@ -8,7 +8,7 @@ from committed_models import known_database
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.generation import DECODE, PREFILL
 from opcost.progress import Progress
-from opcost.reporting.token_tables import print_tokens, tokens_object
+from opcost.reporting.token_tables import print_tokens, token_lines, tokens_object
 from opcost.running.request import RunRequest
 from opcost.stages.tokens import Point, TokenReport, TokenRequest, WorkPart, tokens
 from opcost.storage.configs import ModelFolders
@@ -68,3 +68,7 @@ def test_the_table_and_the_object_have_each_point(report: TokenReport, capsys: p
     assert [one["tokens"] for one in found["costs"]] == [128, 1024, 1, 1, 64, 64]
     one = found["costs"][-1]
     assert one["energy_of_token_j"].value * 64 == pytest.approx(one["energy_j"]["value"])
+    lines = list(token_lines(report))
+    assert [line["mode"] for line in lines] == [PREFILL] * 2 + [DECODE] * 4
+    for line in lines:
+        assert line["energy_of_token_lower_j"] < line["energy_of_token_j"] < line["energy_of_token_upper_j"]  # type: ignore[operator]
