@@ -4,6 +4,7 @@ import gc
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import partial
@@ -14,6 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from faulty_campaign import children
 from simulated_apparatus import RecordedProgress
+from torch.profiler import ProfilerActivity, profile
 from torchvision.models import get_model
 
 from opcost import EnergyMeter
@@ -40,12 +42,12 @@ from opcost.operators.input_roles import ATTENTION_BACKWARD
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA
 from opcost.power.ports import DeviceFacts
-from opcost.running.apparatus import Apparatus, open_apparatus
+from opcost.running.apparatus import Apparatus, Workloads, open_apparatus
 from opcost.running.bench import open_child_bench
 from opcost.running.qualification import qualified
 from opcost.running.request import RunRequest
 from opcost.stages.verify import compare_kernels
-from opcost.storage.configs import ModelFolders
+from opcost.storage.configs import ModelFolders, load_config, model_tuple
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.call_states import eviction
@@ -284,6 +286,53 @@ def test_a_call_takes_beside_an_eviction_what_it_takes_alone(is_traced: bool) ->
     found = measure_beside(pair, instruments, relative_error=0.01)
     alone = measure(as_graph(EagerWorkload(Calls(call), GPU)), instruments, HALF_A_SECOND)
     assert found.time_s == pytest.approx(alone.time_s, rel=0.03)
+
+
+def kernels_of(run: Call) -> Counter[str]:
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    assert profiler.profiler is not None
+    return Counter(one.name() for one in profiler.profiler.kineto_results.events() if one.device_type().name == "CUDA")
+
+
+def test_a_captured_decode_step_runs_the_kernels_of_an_eager_one(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    path = tmp_path / "llama" / "summary.yml"
+    path.parent.mkdir()
+    path.write_text(
+        "model_name: transformers:LlamaForCausalLM\n"
+        "arguments: {hidden_size: 512, intermediate_size: 512, num_hidden_layers: 2, num_key_value_heads: 8}\n"
+        "input_size: [4, 1]\nmode: decode\ncontext: 128\nprecision: bf16\ndone: false\n"
+    )
+    (config,) = load_config(path, path.parent)
+    found = {}
+    for execution in ("graph", "eager"):
+        setting = Setting(precision="bf16", execution=execution)
+        with Workloads(GPU)(Case(model_tuple(config)), setting) as load:
+            assert load.execution == execution
+            for _ in range(3):
+                load.run(1)
+            load.finish()
+            found[execution] = kernels_of(partial(load.run, 1))
+            load.finish()
+            steps = load.iterations_per_round
+            found[execution] = Counter({name: number / steps for name, number in found[execution].items()})  # type: ignore[misc]
+    assert found["graph"] == found["eager"]
+
+
+def test_values_that_settle_to_denormal_numbers_have_a_time_in_state(apparatus: Apparatus) -> None:
+    images = TensorSpec((32, 96, 56, 56))
+    protocol = MeasurementProtocol(0.1, 1.0, relative_error=0.01)
+
+    def time_s(inplace: bool) -> float:
+        silu = OperatorTuple("torch.nn.SiLU", (("inplace", inplace),), (images,), mode="eval")
+        ((_, measured),) = apparatus.measure(
+            Case(silu, state="inputs near"), Setting(cache=STATE), protocol, "in_state"
+        )
+        return measured.time_s
+
+    assert time_s(True) == pytest.approx(time_s(False), rel=0.3)
 
 
 def test_far_data_take_longer_than_near_ones_and_both_states_have_a_time(apparatus: Apparatus) -> None:
