@@ -265,7 +265,7 @@ def sweep(arguments: Namespace) -> int:
         for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
             check_writable(folder)
     progress, request = progress_on_stderr(arguments.json_progress), RunRequest.from_arguments(arguments)
-    axis = arguments.size or arguments.tokens or arguments.batch
+    axis = arguments.size or arguments.tokens or arguments.batch or arguments.context
     swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
     measured = _measured(request, swept, arguments, progress)
     if arguments.dry_run:

@@ -479,6 +479,7 @@ SWEPT = OneOf(
             (AxisKind.SIZE, "height and width of the input: 8:4096:x2"),
             (AxisKind.TOKENS, "last number of the input size, the tokens of a sample: 50:500:50"),
             (AxisKind.BATCH, "samples of a run: 1:256:x2"),
+            (AxisKind.CONTEXT, "tokens that each text of a decode step attends to: 512:8192:x2"),
         )
     )
 )

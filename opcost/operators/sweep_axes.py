@@ -25,21 +25,30 @@ class AxisKind(Enum):
     SIZE = "size"
     TOKENS = "tokens"
     BATCH = "batch"
+    CONTEXT = "context"
 
     @property
     def unit(self) -> Unit:
         """The unit that costs are divided by."""
-        return {AxisKind.SIZE: Unit.PIXEL, AxisKind.TOKENS: Unit.TOKEN, AxisKind.BATCH: Unit.SAMPLE}[self]
+        of_tokens = AxisKind.TOKENS, AxisKind.CONTEXT
+        return Unit.TOKEN if self in of_tokens else Unit.PIXEL if self is AxisKind.SIZE else Unit.SAMPLE
 
     @property
     def numbers(self) -> int:
         """The fewest numbers of an input size, batch first, that this axis can vary."""
-        return {AxisKind.SIZE: 3, AxisKind.TOKENS: 2, AxisKind.BATCH: 1}[self]
+        return {AxisKind.SIZE: 3, AxisKind.TOKENS: 2, AxisKind.BATCH: 1, AxisKind.CONTEXT: 2}[self]
 
     def changed(self, input_size: Sequence[int], size: int) -> tuple[int, ...]:
-        """Return an input size with its side, length or batch replaced; a ``ValueError`` for too few numbers."""
+        """Return an input size with its side, length or batch replaced; a ``ValueError`` if it has none of these.
+
+        The context of a decode step is in no input.
+        """
         if len(input_size) < self.numbers:
             raise ValueError(f"an input of {len(input_size)} numbers has no {self.value}; it takes {self.numbers}")
+        if self is AxisKind.CONTEXT:
+            if input_size[1] != 1:
+                raise ValueError("a decode step reads one token of each text")
+            return tuple(input_size)
         if self is AxisKind.BATCH:
             return (size, *input_size[1:])
         replaced = 2 if self is AxisKind.SIZE else 1
@@ -51,6 +60,8 @@ class AxisKind(Enum):
             return size
         if len(input_size) < self.numbers:
             return None
+        if self is AxisKind.CONTEXT:
+            return input_size[0]
         return input_size[0] * prod([size] * (2 if self is AxisKind.SIZE else 1))
 
 

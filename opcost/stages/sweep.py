@@ -38,6 +38,7 @@ from opcost.measuring.sweep_record import (
     SweepWork,
 )
 from opcost.operators.counts import Case, OperatorCounts, case_key
+from opcost.operators.generation import DECODE, generation_arguments
 from opcost.operators.model_names import ModelName
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.operators.training import whole_case
@@ -66,7 +67,7 @@ from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file
 
-AXES = "--size 8:4096:x2, --tokens 50:500:50 or --batch 1:256:x2"
+AXES = "--size 8:4096:x2, --tokens 50:500:50, --batch 1:256:x2 or --context 512:8192:x2"
 
 AGAIN_WARM_UP_S = 0.3
 """Warm-up of a repetition after another one of the same build: the device was at work a moment ago."""
@@ -145,9 +146,14 @@ def _of_size(wanted: WantedModel, kind: AxisKind, size: int) -> WantedModel:
         arguments = dict(wanted.arguments) | {kind.value: size}
         return replace(wanted, arguments=tuple(sorted(arguments.items())))
     try:
-        return replace(wanted, input_size=kind.changed(wanted.input_size, size))
+        changed = replace(wanted, input_size=kind.changed(wanted.input_size, size))
+        if kind is AxisKind.CONTEXT:
+            arguments = {**dict(wanted.arguments), **generation_arguments(DECODE, size)}
+            return replace(changed, arguments=tuple(sorted(arguments.items())))
+        return changed
     except ValueError as error:
-        raise UserError(f"--{kind.value}: {error}; add --input-size, such as 8x3x224x224") from None
+        example = "8x1" if kind is AxisKind.CONTEXT else "8x3x224x224"
+        raise UserError(f"--{kind.value}: {error}; add --input-size, such as {example}") from None
 
 
 def _name(wanted: WantedModel, kind: AxisKind) -> str:
@@ -161,6 +167,7 @@ def _name(wanted: WantedModel, kind: AxisKind) -> str:
         parts.append("x".join(texts))
     parts += [value for value in (wanted.precision, wanted.memory_format) if value not in (TORCH_DEFAULT, CONTIGUOUS)]
     parts += [f"{name}={value}" for name, value in wanted.arguments]
+    parts += [f"{kind.value} N"] if kind is AxisKind.CONTEXT else []
     return " ".join(parts)
 
 

@@ -58,6 +58,13 @@ def test_an_axis_changes_its_numbers_only() -> None:
         AxisKind.SIZE.changed((8, 128), 50)
 
 
+def test_the_context_of_a_decode_step_is_in_no_input_and_its_tokens_are_one_of_each_text() -> None:
+    assert AxisKind.CONTEXT.changed((8, 1), 2048) == (8, 1)
+    assert AxisKind.CONTEXT.units((8, 1), 2048) == 8
+    with pytest.raises(ValueError, match="one token of each text"):
+        AxisKind.CONTEXT.changed((8, 128), 2048)
+
+
 def test_costs_are_divided_by_all_pixels_tokens_or_samples_of_a_run() -> None:
     assert AxisKind.SIZE.units((32, 3, 64, 64), 64) == 32 * 64 * 64
     assert AxisKind.TOKENS.units((8, 50), 50) == 400
@@ -65,7 +72,10 @@ def test_costs_are_divided_by_all_pixels_tokens_or_samples_of_a_run() -> None:
     assert AxisKind.SIZE.units((), 64) is None
 
 
-@given(SIZES.filter(lambda sizes: len(sizes) > 1), st.sampled_from(AxisKind))
+@given(
+    SIZES.filter(lambda sizes: len(sizes) > 1),
+    st.sampled_from([kind for kind in AxisKind if kind is not AxisKind.CONTEXT]),
+)
 def test_the_axis_of_some_inputs_is_found(sizes: list[int], kind: AxisKind) -> None:
     shapes = [kind.changed((10**7, 3, 10**7, 10**7), size) for size in sizes]
     assert Axis.among(shapes) == Axis(kind, tuple(sorted(sizes)))

@@ -219,6 +219,17 @@ def test_a_model_without_an_axis_is_refused_with_a_remedy(tmp_path: Path) -> Non
         sweep_of(request, WantedModel("transformers:BertModel", (2, 8)), Axis(AxisKind.SIZE, (32,)))
 
 
+def test_a_context_is_an_argument_of_a_decode_step(tmp_path: Path) -> None:
+    request = SimulatedSweep(tmp_path, LOADS).campaign.request()
+    axis, name = Axis(AxisKind.CONTEXT, (16, 32)), "transformers:LlamaForCausalLM"
+    sweep = sweep_of(request, WantedModel(name, (4, 1), arguments=(("hidden_size", 64),)), axis)
+    assert sweep.name == f"{name} 4x1 hidden_size=64 context N"
+    assert [dict(point.config.arguments)["decode_context"] for point in sweep.points] == [16, 32]
+    assert [point.units for point in sweep.points] == [4, 4]
+    with pytest.raises(UserError, match="--context: a decode step reads one token of each text; add --input-size"):
+        sweep_of(request, WantedModel(name, (4, 8)), axis)
+
+
 def test_a_curve_that_is_neither_measured_nor_predicted_is_refused_with_reasons(tmp_path: Path) -> None:
     swept = SimulatedSweep(tmp_path, dict.fromkeys((32, 64, 96, 128), LOADS[32]))
     predicted = {
