@@ -60,7 +60,7 @@ def print_tokens(report: TokenReport) -> None:
         print_table(f"{title}: {report.name} on {where}", TABLE, lines)
     kind = "energy" if any(one.energy_ratios for one in report.costs) else "time"
     print_line(
-        f"Attention, products with weights and the rest: shares of the {kind} of all operators. Idle: the card's idle "
+        f"Attention, matrix products and the rest: shares of the {kind} of all operators. Idle: the card's idle "
         "power times the time, of the energy. Weights and cache: shares of the bytes that operators read and write.",
         "Attention is as this version of transformers calls it with a static cache; a server's may be another.",
     )

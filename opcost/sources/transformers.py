@@ -176,6 +176,9 @@ def _with_cache(ready: ReadyModel, context: int) -> ReadyModel:
         # The first run makes the layers' memory, of sizes that only the model knows.
         prepared.model(*prepared.inputs, **prepared.keyword_inputs)
         for layer in cache.layers:
+            if not isinstance(getattr(layer, "keys", None), torch.Tensor):
+                text = f"its {type(layer).__name__} has no keys and values, so that no decode step is made for it"
+                raise CannotBuildError(f"{type(ready.model).__name__}: {text}")
             layer.keys.normal_()
             layer.values.normal_()
             layer.cumulative_length.fill_(context - 1)

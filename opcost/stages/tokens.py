@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 
 from opcost.comparing.predicted_run import Range
 from opcost.estimates import Estimate, total_if_known, value_of
@@ -24,6 +25,10 @@ from opcost.units import milliseconds
 
 PREFILL_BATCH = 1
 """A server reads prompts one by one, or joins parts of several."""
+
+
+WEIGHT_PLACES: Mapping[str, int] = MappingProxyType({"addmm": 2, "linear": 1})
+"""The place of the weights among the inputs of functions that take them."""
 
 
 class WorkPart(str, Enum):
@@ -159,8 +164,7 @@ def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCo
     times = _shares((part_of(count), time_s) for count, time_s, _ in pieces)
     counts = {id(count): count for count, *_ in pieces}.values()
     in_all = sum(count.memory_bytes * count.occurrences for count in counts)
-    # Of a table few rows are read.
-    weights = sum(min(count.weight_bytes or 0, count.memory_bytes) * count.occurrences for count in counts)
+    weights = sum(_weight_bytes(count) * count.occurrences for count in counts)
     cached = sum(_cache_bytes(count) * count.occurrences for count in counts)
     energy_j = found.energy_j
     return TokenCost(
@@ -180,7 +184,15 @@ def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCo
 def part_of(count: OperatorCount) -> WorkPart:
     if "attention" in count.operator.short_name.lower():
         return WorkPart.ATTENTION
-    return WorkPart.PRODUCTS if count.flop and count.weight_bytes else WorkPart.REST
+    return WorkPart.PRODUCTS if count.flop else WorkPart.REST
+
+
+def _weight_bytes(count: OperatorCount) -> int:
+    place = WEIGHT_PLACES.get(count.operator.short_name)
+    if place is not None and count.operator.is_function:
+        return sum(spec.memory_bytes for spec in tensor_specs(count.operator.inputs)[place : place + 1])
+    # Of a table few rows are read.
+    return min(count.weight_bytes or 0, count.memory_bytes)
 
 
 def _cache_bytes(count: OperatorCount) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from committed_models import known_database
 
+from opcost.errors import UserError
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.generation import DECODE, PREFILL
 from opcost.progress import Progress
@@ -31,11 +32,19 @@ SMALL = LanguageModel(
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> TokenReport:
-    folder = tmp_path_factory.mktemp("tokens")
-    request = RunRequest((), ModelFolders(folder / "mine", ROOT / "measurements"), known_database(folder))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokens")
+
+
+@pytest.fixture(scope="module")
+def request_of(folder: Path) -> RunRequest:
+    return RunRequest((), ModelFolders(folder / "mine", ROOT / "measurements"), known_database(folder))
+
+
+@pytest.fixture(scope="module")
+def report(request_of: RunRequest, folder: Path) -> TokenReport:
     wish = TokenRequest("small", SMALL, (1, 64), (128, 1024), TORCH_DEFAULT, "H200", None)
-    return tokens(request, wish, folder / "cache", Progress())
+    return tokens(request_of, wish, folder / "cache", Progress())
 
 
 def test_prompts_are_read_one_by_one_and_steps_are_over_the_grid(report: TokenReport) -> None:
@@ -57,6 +66,20 @@ def test_more_texts_share_the_weights_and_longer_ones_have_more_cache(report: To
         assert one.weights_ratio + one.cache_ratio < 1
         assert one.energy_ratios is not None
         assert one.energy_ratios[WorkPart.PRODUCTS] > 0
+
+
+def test_weights_of_functions_are_weights_too(request_of: RunRequest, folder: Path) -> None:
+    model = LanguageModel("GPT2LMHeadModel", (("n_embd", 256), ("n_head", 4), ("n_layer", 2), ("vocab_size", 2000)))
+    wish = TokenRequest("gpt2", model, (1,), (16,), TORCH_DEFAULT, "H200", None)
+    step = tokens(request_of, wish, folder / "cache", Progress()).costs[-1]
+    assert 0.9 < step.weights_ratio < 1
+
+
+def test_a_model_whose_cache_has_no_keys_is_refused(request_of: RunRequest, folder: Path) -> None:
+    small = ("hidden_size", 32), ("num_hidden_layers", 1), ("vocab_size", 100)
+    wish = TokenRequest("mamba", LanguageModel("MambaForCausalLM", small), (1,), (16,), TORCH_DEFAULT, "H200", None)
+    with pytest.raises(UserError, match="LinearAttentionLayer has no keys and values"):
+        tokens(request_of, wish, folder / "cache", Progress())
 
 
 def test_the_table_and_the_object_have_each_point(report: TokenReport, capsys: pytest.CaptureFixture[str]) -> None:
