@@ -247,8 +247,10 @@ def tokens(arguments: Namespace) -> int:
         if measuring is None:
             raise UserError("--measure: this host has no GPU; add --device cpu, or leave --measure out")
         profiled = profile_models(request, [point.wanted(wish) for point in wish.points], progress, measuring)
-        conditions = profiled.models[0].conditions
-        failed, wish = profiled.failed, replace(wish, device=None if conditions is None else conditions.device_product)
+        measured = [one.conditions for one in profiled.models if one.conditions is not None]
+        if not measured:
+            raise UserError("--measure: nothing could be measured, see above; run opcost profile for one of the points")
+        failed, wish = profiled.failed, replace(wish, device=measured[0].device_product)
     found = find(request, wish, cache_folder(), progress)
     print_json(tokens_object(found)) if arguments.json else print_tokens(found)
     return int(failed)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, get_args
 from opcost.command import option_types as kinds
 from opcost.command.run import USER_ERROR
 from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, WARM, MemoryFormat
-from opcost.measuring.precisions import TORCH_DEFAULT, Precision
+from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
 from opcost.operators.counts import ALL, CAPTURED, COUNTED, INPUT_DATA
@@ -200,8 +200,9 @@ PRECISION = Option(
     choices=get_args(Precision),
     default=TORCH_DEFAULT,
 )
+WITHOUT_CASTS = tuple(one for one in get_args(Precision) if one not in AUTOCAST_DTYPES)
 PRECISION_OF_TEXT = Option(
-    "--precision", "of weights and arithmetic (default: bf16)", choices=get_args(Precision), default="bf16"
+    "--precision", "of weights and arithmetic (default: bf16)", choices=WITHOUT_CASTS, default="bf16"
 )
 MEMORY_FORMAT = Option(
     "--memory-format",
@@ -525,7 +526,7 @@ WHOLE = switch(
 )
 TOKENS_DEVICE = Option(
     "--device",
-    f"{SHOWN}; with --measure cpu, cuda or cuda:N (default: cuda if available)",
+    "cpu, cuda, or a device's name such as 'NVIDIA H200' (default: the one with most rows; with --measure cuda)",
     kinds.device_or_product,
 )
 MEASURE = switch("--measure", "first measure the operators and the wholes that the database lacks, on this host")

@@ -25,3 +25,11 @@ def generation_arguments(mode: str, context: int | None) -> Mapping[str, bool | 
 def is_generating(arguments: Iterable[tuple[str, object]]) -> bool:
     """Return whether any argument is one of a prefill or a decode step."""
     return any(name in (PREFILL, DECODE_CONTEXT) for name, _ in arguments)
+
+
+def keys_of(arguments: Iterable[tuple[str, object]]) -> Mapping[str, str]:
+    """Return the keys of a config that give the arguments of a prefill or a decode step."""
+    own = dict(arguments)
+    if DECODE_CONTEXT in own:
+        return {"mode": DECODE, "context": str(own[DECODE_CONTEXT])}
+    return {"mode": PREFILL} if PREFILL in own else {}

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from opcost.operators.generation import DECODE, PREFILL
-from opcost.reporting.tables import Column, Table, print_line, print_origin, print_table
-from opcost.units import UNKNOWN, milli, percent, significant
+from opcost.reporting.tables import DOUBTFUL, Column, Table, doubt_mark, print_line, print_origin, print_table
+from opcost.units import UNKNOWN, gigabytes, milli, percent, significant
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch.
@@ -33,7 +33,7 @@ def _interval(one: TokenCost) -> str:
 TABLE: Table[TokenCost] = (
     Column("batch", lambda one: str(one.point.batch)),
     Column("context", lambda one: str(one.point.context)),
-    Column("ms/run", lambda one: milli(one.time_s.value)),
+    Column("ms/run", lambda one: milli(one.time_s.value) + doubt_mark(one.is_too_much)),
     Column("tokens/s", lambda one: significant(one.tokens_per_s), drop=1),
     Column("mJ/token", lambda one: UNKNOWN if one.energy_of_token_j is None else milli(one.energy_of_token_j.value)),
     Column("90 % interval", _interval, drop=3),
@@ -64,10 +64,15 @@ def print_tokens(report: TokenReport) -> None:
         "power times the time, of the energy. Weights and cache: shares of the bytes that operators read and write.",
         "Attention is as this version of transformers calls it with a static cache; a server's may be another.",
     )
-    if any(one.outside_time_ratio > 0 for one in report.costs):
-        most = max(report.costs, key=lambda one: one.outside_time_ratio)
-        share = percent(most.outside_time_ratio, 0)
+    if predicted := [one.outside_time_ratio for one in report.costs if not one.is_measured and one.outside_time_ratio]:
+        share = percent(max(predicted), 0)
         print_line(f"Up to {share} of the time is predicted for operators unlike all measured ones.")
+    for one in report.costs:
+        if one.is_too_much:
+            of_texts = f"{one.point.mode} of {one.point.batch} x {one.point.context}"
+            print_line(
+                f"{DOUBTFUL} {of_texts}: needs at least {gigabytes(one.least_bytes)} of memory, more than there is."
+            )
     print_origin()
 
 

@@ -47,6 +47,14 @@ mel bands and frames of half a minute of speech."""
 
 BATCH_SIZE = 1
 
+WINDOW_LENGTH = "cumulative_length_int"
+"""By this number a layer with a window of tokens chooses its path."""
+
+READ_BY_MODELS = frozenset({"head_dim"})
+"""Attributes that models read of configurations that do not declare them."""
+
+POSITIONS = "max_position_embeddings"
+
 ONLY_LAST = "logits_to_keep"
 """The argument of ``forward`` with the number of positions, from the last one, whose logits are computed."""
 
@@ -102,6 +110,7 @@ def mistakes(config: ConfiguredModel) -> list[str]:
     if is_generating(config.arguments) and not _generates(cls):
         remedy = "name a class with a head for text, such as transformers:LlamaForCausalLM"
         found.append(f"{config.where('model_name')}: {cls.__name__} makes no text behind a prompt; {remedy}")
+    found += _context_mistakes(config, cls)
     # transformers ignores unknown arguments silently.
     own = [argument for argument in config.arguments if not is_generating([argument])]
     for text in _unknown(_usual_configuration(cls), own):
@@ -120,9 +129,22 @@ def _generates(cls: Any) -> bool:
     return cls.main_input_name == TEXT and ONLY_LAST in inspect.signature(cls.forward).parameters
 
 
+def _context_mistakes(config: ConfiguredModel, cls: Any) -> list[str]:
+    """Return a line if a prompt or the context of a decode step has more tokens than the model has positions."""
+    arguments = dict(config.arguments)
+    length = arguments.get(DECODE_CONTEXT) if not arguments.get(PREFILL) else (config.input_size or (0,))[-1]
+    usual = _usual_configuration(cls).get_text_config()
+    name = getattr(usual, "attribute_map", {}).get(POSITIONS, POSITIONS)
+    positions = arguments.get(name, arguments.get(POSITIONS, getattr(usual, POSITIONS, None)))
+    if not isinstance(length, int) or not isinstance(positions, int) or length <= positions:
+        return []
+    place = config.where("context" if arguments.get(DECODE_CONTEXT) else "input_size")
+    return [f"{place}: {length} tokens, but {cls.__name__} has {name}: {positions}; give less, or more positions"]
+
+
 def _unknown(usual: Any, arguments: Iterable[tuple[str, PlainValue]], prefix: str = "") -> Iterator[str]:
     """Yield each argument that a configuration does not have, also in the configurations inside it, and a remedy."""
-    names = {*vars(usual), *getattr(usual, "attribute_map", {})}
+    names = {*vars(usual), *getattr(usual, "attribute_map", {}), *READ_BY_MODELS}
     known = sorted(name for name in names if not name.startswith("_"))
     for name, value in arguments:
         inner = getattr(usual, name, None)
@@ -182,6 +204,8 @@ def _with_cache(ready: ReadyModel, context: int) -> ReadyModel:
             layer.keys.normal_()
             layer.values.normal_()
             layer.cumulative_length.fill_(context - 1)
+            if hasattr(layer, WINDOW_LENGTH):
+                setattr(layer, WINDOW_LENGTH, context - 1)
     return prepared
 
 

@@ -15,7 +15,8 @@ import yaml
 
 from opcost.errors import CannotMeasureError, UserError
 from opcost.invocation import command
-from opcost.operators.model_names import TORCHVISION, ModelName
+from opcost.operators.generation import is_generating, keys_of
+from opcost.operators.model_names import TORCHVISION, TRANSFORMERS, ModelName
 from opcost.operators.tuples import DEFAULT_SEED, Structure, model_operator
 from opcost.sources.port import ListedModel
 from opcost.sources.registry import check_config, check_that_code_may_run, models_matching, source_of, with_usual_size
@@ -169,9 +170,12 @@ def _written(folders: ModelFolders, wanted: WantedModel, listed: ListedModel, gi
     usual = usual_name(wanted.base_name, wanted)
     names = (usual if number == 1 else f"{usual}_{number}" for number in range(1, 1000))
     name = next(filter(folders.is_free, names))
-    more = dict(wanted.given_keys)
-    if wanted.arguments:
-        more["arguments"] = tree_text(Structure("dict", wanted.arguments))
+    more, own = dict(wanted.given_keys), wanted.arguments
+    if ModelName.of(wanted.model_name).source == TRANSFORMERS:
+        more |= keys_of(own)
+        own = tuple(one for one in own if not is_generating([one]))
+    if own:
+        more["arguments"] = tree_text(Structure("dict", own))
     text = config_text(wanted.model_name, wanted.input_size, listed.is_data_dependent, more)
     write_config(folders.own / name / SUMMARY_NAME, text)
     (config,) = folders.configs([name])

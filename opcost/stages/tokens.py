@@ -14,6 +14,7 @@ from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.counts import OperatorCount
 from opcost.operators.generation import DECODE, PREFILL, generation_arguments
+from opcost.operators.model_names import TRANSFORMERS
 from opcost.operators.tuples import tensor_specs
 from opcost.progress import Progress, reported
 from opcost.running.request import RunRequest
@@ -27,7 +28,7 @@ PREFILL_BATCH = 1
 """A server reads prompts one by one, or joins parts of several."""
 
 
-WEIGHT_PLACES: Mapping[str, int] = MappingProxyType({"addmm": 2, "linear": 1})
+WEIGHT_PLACES: Mapping[str, int] = MappingProxyType({"addmm": 2, "linear": 1, "_grouped_mm": 1})
 """The place of the weights among the inputs of functions that take them."""
 
 
@@ -54,7 +55,7 @@ class Point:
 
     def wanted(self, wish: TokenRequest) -> WantedModel:
         arguments = {**dict(wish.model.arguments), **generation_arguments(self.mode, self.context)}
-        size, name = (self.batch, self.tokens // self.batch), f"transformers:{wish.model.class_name}"
+        size, name = (self.batch, self.tokens // self.batch), f"{TRANSFORMERS}:{wish.model.class_name}"
         return WantedModel(name, size, wish.precision, arguments=tuple(sorted(arguments.items())))
 
 
@@ -64,7 +65,8 @@ class TokenCost:
 
     The energy is None if it is unknown, and so are the shares of its parts then. ``weights_ratio`` and ``cache_ratio``
     are shares of the bytes that operators read and write. ``idle_ratio`` is the card's idle power times the time, over
-    the energy; None if no qualification has that power.
+    the energy; None if no qualification has that power. ``least_bytes`` of memory are needed for weights, the largest
+    operator and the cache; ``is_too_much`` says whether the device has less.
     """
 
     point: Point
@@ -72,11 +74,13 @@ class TokenCost:
     energy_j: Range | None
     is_measured: bool
     outside_time_ratio: float
-    time_ratios: dict[WorkPart, float]
-    energy_ratios: dict[WorkPart, float] | None
+    time_ratios: Mapping[WorkPart, float]
+    energy_ratios: Mapping[WorkPart, float] | None
     weights_ratio: float
     cache_ratio: float
     idle_ratio: float | None
+    least_bytes: int
+    is_too_much: bool
 
     @property
     def power_w(self) -> float | None:
@@ -167,6 +171,7 @@ def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCo
     weights = sum(_weight_bytes(count) * count.occurrences for count in counts)
     cached = sum(_cache_bytes(count) * count.occurrences for count in counts)
     energy_j = found.energy_j
+    least_bytes = found.memory.least_bytes + cached
     return TokenCost(
         point=point,
         time_s=found.time_s,
@@ -178,6 +183,8 @@ def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCo
         weights_ratio=weights / in_all,
         cache_ratio=cached / in_all,
         idle_ratio=None if energy_j is None or idle_w is None else idle_w * found.time_s.value / energy_j.value,
+        least_bytes=least_bytes,
+        is_too_much=least_bytes > found.memory.device_bytes,
     )
 
 

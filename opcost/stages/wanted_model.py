@@ -19,6 +19,7 @@ from opcost.measuring.conditions import CONTIGUOUS
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.operators.counts import EVERYTHING, OperatorCounts
+from opcost.operators.generation import DECODE_CONTEXT
 from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.training import TRAINING, Training
 from opcost.operators.tuples import PlainValue
@@ -194,7 +195,9 @@ def usual_name(base: str, model: WantedModel | ModelConfig) -> str:
     """Return the usual name of the folder of a model with its size; another model may have it."""
     precision = None if model.precision == TORCH_DEFAULT else model.precision
     memory_format = None if model.memory_format == CONTIGUOUS else model.memory_format
-    name = case_name(base, model.input_size or None, precision, memory_format)
+    context = dict(model.arguments).get(DECODE_CONTEXT)
+    of_step = context if isinstance(context, int) else None
+    name = case_name(base, model.input_size or None, precision, memory_format, of_step)
     return name if model.training is None else f"{name}_{TRAINING}"
 
 

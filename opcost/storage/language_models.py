@@ -11,9 +11,12 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from opcost.errors import UserError, shortened
+from opcost.operators.generation import is_generating
+from opcost.operators.model_names import TRANSFORMERS
 from opcost.operators.tuples import PlainValue
 from opcost.storage.schemas import sorted_arguments
 
@@ -46,9 +49,11 @@ def public_models() -> dict[str, LanguageModel]:
 
 OF_NO_WORK = frozenset(
     "_name_or_path architectures auto_map dtype model_type torch_dtype transformers_version use_cache "
-    "bos_token_id eos_token_id pad_token_id initializer_range rope_parameters rope_scaling rope_theta".split()
+    "bos_token_id eos_token_id pad_token_id initializer_range rope_theta n_ctx max_length min_length do_sample "
+    "temperature top_k top_p num_beams num_return_sequences gradient_checkpointing pretraining_tp".split()
 )
-"""Keys of a ``config.json`` that change no operation's size."""
+"""Keys of a ``config.json`` that change no operation's size, besides those with further keys: labels, tasks, positions
+and quantisation."""
 
 
 def language_model(name: str, further: Iterable[tuple[str, PlainValue]] = ()) -> LanguageModel:
@@ -56,6 +61,9 @@ def language_model(name: str, further: Iterable[tuple[str, PlainValue]] = ()) ->
 
     ``further`` arguments are added, or replace its own. Raises UserError: there is none, or the file describes none.
     """
+    own = [argument for argument in further if is_generating([argument])]
+    if own:
+        raise UserError(f"--argument {own[0][0]}: batches and contexts decide it; leave it out")
     found = _named(name)
     return replace(found, arguments=tuple(sorted({**dict(found.arguments), **dict(further)}.items())))
 
@@ -67,7 +75,7 @@ def _named(name: str) -> LanguageModel:
     if name.endswith(".json"):
         return _in_file(Path(name))
     source, _, class_name = name.partition(":")
-    if source != "transformers" or not class_name:
+    if source != TRANSFORMERS or not class_name:
         names = ", ".join(public)
         remedy = f"name one of {names}, a config.json, or transformers:CLASS"
         raise UserError(f"{shortened(name)}: no language model of this name is known; {remedy}")
@@ -84,9 +92,10 @@ def _in_file(path: Path) -> LanguageModel:
     classes = found.get("architectures") if isinstance(found, dict) else None
     if not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
         raise UserError(f'{path}: architectures: it names no class; write "architectures": ["LlamaForCausalLM"]')
-    if "quantization_config" in found:
+    if found.get("quantization_config"):
         text = "%s: quantization_config is left out: weights are stored as --precision says"
         logging.getLogger(__name__).warning(text, path)
-    left_out = OF_NO_WORK | {"quantization_config"}
-    own = {key: value for key, value in found.items() if key not in left_out and value is not None}
+    own = {
+        key: value for key, value in found.items() if key not in OF_NO_WORK and not isinstance(value, (dict, NoneType))
+    }
     return LanguageModel(classes[0], sorted_arguments(own))

@@ -16,7 +16,7 @@ from typing_extensions import Self, TypeAliasType
 
 from opcost.errors import UserError, shortened
 from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
-from opcost.measuring.precisions import TORCH_DEFAULT, Precision
+from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
 from opcost.operators.generation import DECODE, GENERATING, generation_arguments, is_generating
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs, Unit
@@ -477,9 +477,12 @@ class Summary(Schema):
     mode: Literal["inference", "training", "prefill", "decode"] = Field(
         default="inference", description="mode: inference (or training, prefill, decode)"
     )
-    context: Annotated[Annotated[PositiveInt, ONE] | Annotated[list[PositiveInt], SEVERAL], BY_LIST] | None = Field(
-        default=None, description="context: 2048 (tokens of each text that a decode step attends to; or a list)"
-    )
+    context: (
+        Annotated[
+            Annotated[PositiveInt, ONE] | Annotated[Annotated[list[PositiveInt], Field(min_length=1)], SEVERAL], BY_LIST
+        ]
+        | None
+    ) = Field(default=None, description="context: 2048 (tokens of each text that a decode step attends to; or a list)")
     loss: LossName = Field(default="cross_entropy", description=f"loss: cross_entropy ({' or '.join(LOSSES)})")
     optimizer: dict[str, Any] | str = Field(
         default="sgd", description="optimizer: sgd (or {name: adamw, lr: 0.0001, fused: true})"
@@ -520,8 +523,7 @@ class Summary(Schema):
 
     @property
     def unit_of_costs(self) -> Unit:
-        is_of_tokens = self.mode in GENERATING or is_generating((self.arguments or {}).items())
-        return self.unit or (Unit.TOKEN if is_of_tokens else Unit.SAMPLE)
+        return self.unit or (Unit.TOKEN if self.mode in GENERATING else Unit.SAMPLE)
 
     def mistakes(self, given: set[str]) -> Iterator[tuple[Place, str]]:
         named = ModelName.of(self.model_name)
@@ -556,11 +558,15 @@ class Summary(Schema):
         return Training(self.loss, name, tuple(sorted(options.items())), tuple(self.frozen))
 
     def _mistakes_of_generation(self, named: ModelName, given: set[str]) -> Iterator[tuple[Place, str]]:
-        if (self.context is not None) != (self.mode == DECODE):
-            if self.context is None:
-                yield ("mode",), "a decode step needs the length of its cache; add context: 2048"
-            else:
-                yield (CONTEXT,), f"it is of a decode step; write mode: {DECODE}, too, or remove it"
+        if self.mode == DECODE and CONTEXT not in given:
+            yield ("mode",), "a decode step needs the length of its cache; add context: 2048"
+        if self.mode != DECODE and self.context is not None:
+            yield (CONTEXT,), f"it is of a decode step; write mode: {DECODE}, too, or remove it"
+        if named.source == TRANSFORMERS and is_generating((self.arguments or {}).items()):
+            yield (
+                ("arguments",),
+                "prefill and decode_context are no arguments; write mode: prefill, or decode with context",
+            )
         if self.mode not in GENERATING:
             return
         if named.source != TRANSFORMERS:
@@ -571,6 +577,9 @@ class Summary(Schema):
         sizes = self.input_size if _has_sizes(self.input_size) else [self.input_size]
         if self.mode == DECODE and any(list(size[1:]) != [1] for size in sizes if isinstance(size, list) and size):
             yield (INPUT_SIZE,), "a decode step reads one token of each text; write input_size: [8, 1] for 8 texts"
+        precisions = self.precision if isinstance(self.precision, list) else [self.precision]
+        if self.mode == DECODE and any(one in AUTOCAST_DTYPES for one in precisions):
+            yield (PRECISION,), "a cache has one dtype, which autocast is not; choose bf16"
         if "inputs" in given:
             yield ("inputs",), "token ids are drawn and the cache is made for it; write input_size"
 

@@ -340,18 +340,24 @@ def untraced_gap(calls: Calls, stream: torch.cuda.Stream) -> UntracedGap:
 
 
 def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
+    """Return the gap of a call: of as many calls as a second graph has more, without the pause between two replays."""
     calls = round(GAP_LOOP_S * PROBE_CALLS / _replayed_s(call, PROBE_CALLS, stream))
-    captured = capture_again(call, min(max(calls, 1), MOST_CALLS_OF_GAP), stream)
-    captured.replay(1)
+    fewer = min(max(calls, 1), MOST_CALLS_OF_GAP)
+    graphs = [capture_again(call, number, stream) for number in (fewer, 2 * fewer)]
 
-    def replayed_s(times: int) -> float:
-        return device_time_s(partial(captured.replay, times), stream)
+    def replays_s(captured: CapturedCalls) -> float:
+        # The start of a first replay takes some microseconds more.
+        more, one = (device_time_s(partial(captured.replay, times), stream) for times in (1 + GAP_REPLAYS, 1))
+        return (more - one) / GAP_REPLAYS
 
-    # The start of a first replay takes some microseconds more.
-    times_s = [replayed_s(1 + GAP_REPLAYS) - replayed_s(1) for _ in range(PROBE_REPLAYS)]
-    spans, kinds = kernel_spans(captured, GAP_REPLAYS)
-    traced_s = float(np.median(busy_s(spans.reshape(GAP_REPLAYS, -1, 2))))
-    return UntracedGap((statistics.median(times_s) / GAP_REPLAYS - traced_s) / captured.cycles, kinds)
+    for captured in graphs:
+        captured.replay(1)
+    differences_s = [replays_s(graphs[1]) - replays_s(graphs[0]) for _ in range(PROBE_REPLAYS)]
+    (spans, kinds), cycles = kernel_spans(graphs[1], GAP_REPLAYS), GAP_REPLAYS * graphs[1].cycles
+    if len(spans) % cycles:
+        raise CaptureRefusal(f"a trace of {cycles} calls has {len(spans)} kernels")
+    traced_s = float(np.median(busy_s(spans.reshape(GAP_REPLAYS, -1, 2)))) / graphs[1].cycles
+    return UntracedGap(statistics.median(differences_s) / fewer - traced_s, kinds)
 
 
 class GraphRecorder:

@@ -428,11 +428,18 @@ def _elements_of_bags(given: Given) -> int:
     return int(given["indices"].numel() * table_of(given["weight"]).shape[-1])
 
 
+def _read_of_groups(rows: Any, matrices: Any) -> int:
+    """Return the elements of as many matrices as there are rows: of a layer's experts no more are chosen."""
+    groups = matrices.shape[0] if matrices.dim() == 3 else 1
+    return int(matrices.numel() * min(1.0, rows.shape[0] / max(groups, 1)))
+
+
 READ: Mapping[str, tuple[str, Touched]] = {
     **dict.fromkeys(
         "index_select gather take index _unsafe_index".split(), ("self", lambda given: given[RESULT].numel())
     ),
     **dict.fromkeys(("embedding", "quantized::embedding_byte"), ("weight", lambda given: given[RESULT].numel())),
+    "_grouped_mm": ("mat2", lambda given: _read_of_groups(given["self"], given["mat2"])),
     **dict.fromkeys(
         ("_embedding_bag", "_embedding_bag_forward_only", "quantized::embedding_bag_byte"),
         ("weight", _elements_of_bags),

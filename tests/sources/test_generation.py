@@ -8,10 +8,12 @@ import torch
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_inputs import Unit
-from opcost.operators.tuples import META
+from opcost.operators.tuples import META, Structure
 from opcost.sources.models import resolve
 from opcost.sources.registry import check_config
 from opcost.storage.configs import ModelConfig, load_config, model_tuple
+from opcost.storage.language_models import public_models
+from opcost.storage.schemas import tree_text
 from opcost.torch_backend.capture import capture, repeatable
 
 pytest.importorskip("transformers")
@@ -100,12 +102,58 @@ def test_lists_of_contexts_are_cases_whose_costs_are_of_tokens(tmp_path: Path) -
         ("LlamaForCausalLM", ("input_size: [8, 1]", "context: 16"), "context: it is of a decode step"),
         ("LlamaForCausalLM", ("input_size: [8, 4]", "mode: decode", "context: 16"), "input_size: a decode step reads"),
         ("BertModel", ("input_size: [8, 16]", "mode: prefill"), "model_name: BertModel makes no text"),
+        ("LlamaForCausalLM", ("input_size: [8, 1]", "mode: decode", "context: 4096"), "context: 4096 tokens, but"),
+        ("LlamaForCausalLM", ("input_size: [8, 4096]", "mode: prefill"), "input_size: 4096 tokens, but"),
+        ("LlamaForCausalLM", ("input_size: [8, 1]", "mode: decode", "context: []"), "context: "),
+        (
+            "LlamaForCausalLM",
+            ("input_size: [8, 1]", "mode: decode", "context: 16", "precision: amp-bf16"),
+            "precision: a cache has one dtype",
+        ),
     ],
 )
 def test_mistakes_name_their_key(tmp_path: Path, name: str, lines: tuple[str, ...], mistake: str) -> None:
     with pytest.raises(UserError) as raised:
         configs_of(tmp_path, *lines, name=name, arguments="{hidden_size: 64}")
     assert mistake in str(raised.value)
+
+
+def test_reserved_arguments_are_keys(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="arguments: prefill and decode_context are no arguments"):
+        configs_of(tmp_path, "input_size: [8, 1]", arguments="{decode_context: 16}")
+
+
+@pytest.mark.parametrize("context", [16, 32, 48])
+def test_a_layer_with_a_window_runs_on_a_full_one(tmp_path: Path, context: int) -> None:
+    arguments = SMALL.replace("{", "{sliding_window: 32, ")
+    lines = "input_size: [2, 1]", "mode: decode", f"context: {context}"
+    (config,) = configs_of(tmp_path, *lines, name="MistralForCausalLM", arguments=arguments)
+    ready = repeatable(resolve(model_tuple(config)).with_inputs("cpu"))
+    with torch.inference_mode():
+        first, second = (ready.run().logits for _ in range(2))
+    assert torch.equal(first, second)
+    names = {one.operator.short_name for one in capture(ready, model_tuple(config)).counts}
+    assert ("roll" in names) == (context > 32)
+
+
+@pytest.mark.parametrize("name", public_models())
+def test_public_models_are_described_by_their_classes(tmp_path: Path, name: str) -> None:
+    model = public_models()[name]
+    arguments = tree_text(Structure("dict", tuple(sorted({**dict(model.arguments), "num_hidden_layers": 1}.items()))))
+    lines = "input_size: [2, 1]", "mode: decode", "context: 128", "precision: bf16"
+    (config,) = configs_of(tmp_path, *lines, name=model.class_name, arguments=arguments)
+    assert {"Linear", "scaled_dot_product_attention"} <= {one.operator.short_name for one in counts_of(config).counts}
+
+
+def test_of_experts_as_many_as_rows_are_read(tmp_path: Path) -> None:
+    model = public_models()["qwen3-30b-a3b"]
+    arguments = tree_text(Structure("dict", tuple(sorted({**dict(model.arguments), "num_hidden_layers": 1}.items()))))
+    lines = "input_size: [1, 1]", "mode: decode", "context: 128", "precision: bf16"
+    (config,) = configs_of(tmp_path, *lines, name=model.class_name, arguments=arguments)
+    products = [one for one in counts_of(config).counts if one.operator.short_name == "_grouped_mm"]
+    # Two products, of the gate with what goes up and of what goes down, of 8 experts in 2 bytes.
+    expected = 2 * 8 * 2048 * 3 * 768
+    assert sum(one.memory_bytes * one.occurrences for one in products) == pytest.approx(expected, rel=0.01)
 
 
 def test_models_of_other_libraries_are_no_language_models(tmp_path: Path) -> None:
