@@ -57,7 +57,6 @@ def main() -> None:
         computing = [count for count in counts[config.name].counts if count.computes]
         read, written = bytes_by_states(computing)
         in_all = sum(count.memory_bytes * count.occurrences for count in computing)
-        row = config.name, PASSES, *(f"{number / 1e6:.1f}" for number in (read, written, in_all))
         setting = Setting(precision=config.precision, cache=STATE)
         with Workloads(DEVICE)(Case(model_tuple(config)), setting) as load:
             rounds = max(PASSES // load.iterations_per_round, 1)
@@ -67,7 +66,8 @@ def main() -> None:
             load.run(rounds)
             load.finish()
             torch.cuda.profiler.stop()
-        print(row[0], rounds * load.iterations_per_round, *row[2:], sep="\t", flush=True)
+        megabytes = (f"{number / 1e6:.1f}" for number in (read, written, in_all))
+        print(config.name, rounds * load.iterations_per_round, *megabytes, sep="\t", flush=True)
 
 
 main()

@@ -30,8 +30,8 @@ class AxisKind(Enum):
     @property
     def unit(self) -> Unit:
         """The unit that costs are divided by."""
-        of_tokens = AxisKind.TOKENS, AxisKind.CONTEXT
-        return Unit.TOKEN if self in of_tokens else Unit.PIXEL if self is AxisKind.SIZE else Unit.SAMPLE
+        others = {AxisKind.SIZE: Unit.PIXEL, AxisKind.BATCH: Unit.SAMPLE}
+        return others.get(self, Unit.TOKEN)
 
     @property
     def numbers(self) -> int:

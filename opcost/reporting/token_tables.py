@@ -21,8 +21,7 @@ TITLES = {
 
 
 def _share(one: TokenCost, part: str) -> str:
-    ratios = one.energy_ratios or one.time_ratios
-    return percent(next((value for key, value in ratios.items() if key.value == part), None), 0)
+    return percent(next((value for key, value in one.shares.items() if key.value == part), None), 0)
 
 
 def _interval(one: TokenCost) -> str:
@@ -91,7 +90,6 @@ def token_lines(report: TokenReport) -> Iterator[dict[str, object]]:
     """Yield a line for each point with plain values, for a data frame."""
     for one in report.costs:
         energy_j, of_token_j = one.energy_j, one.energy_of_token_j
-        shares = one.energy_ratios or one.time_ratios
         yield {
             **asdict(one.point),
             **_derived(one),
@@ -100,7 +98,7 @@ def token_lines(report: TokenReport) -> Iterator[dict[str, object]]:
             "energy_of_token_j": None if of_token_j is None else of_token_j.value,
             "energy_of_token_lower_j": None if of_token_j is None else of_token_j.lower,
             "energy_of_token_upper_j": None if of_token_j is None else of_token_j.upper,
-            **{f"{part.value}_ratio": value for part, value in shares.items()},
+            **{f"{part.value}_ratio": value for part, value in one.shares.items()},
             "idle_ratio": one.idle_ratio,
             "weights_ratio": one.weights_ratio,
             "cache_ratio": one.cache_ratio,

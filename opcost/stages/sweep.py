@@ -143,14 +143,10 @@ def _sweep(request: RunRequest, name: str, axis: Axis, shape: tuple[int, ...], c
 
 def _of_size(wanted: WantedModel, kind: AxisKind, size: int) -> WantedModel:
     if not wanted.input_size:
-        arguments = dict(wanted.arguments) | {kind.value: size}
-        return replace(wanted, arguments=tuple(sorted(arguments.items())))
+        return wanted.with_arguments({kind.value: size})
     try:
         changed = replace(wanted, input_size=kind.changed(wanted.input_size, size))
-        if kind is AxisKind.CONTEXT:
-            arguments = {**dict(wanted.arguments), **generation_arguments(DECODE, size)}
-            return replace(changed, arguments=tuple(sorted(arguments.items())))
-        return changed
+        return changed.with_arguments(generation_arguments(DECODE, size)) if kind is AxisKind.CONTEXT else changed
     except ValueError as error:
         example = "8x1" if kind is AxisKind.CONTEXT else "8x3x224x224"
         raise UserError(f"--{kind.value}: {error}; add --input-size, such as {example}") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from opcost.comparing.predicted_run import Range
-from opcost.estimates import Estimate, total_if_known, value_of
+from opcost.estimates import ratio_if_known, total_if_known
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.counts import OperatorCount
 from opcost.operators.generation import DECODE, PREFILL, generation_arguments
@@ -54,9 +54,9 @@ class Point:
         return self.batch * (self.context if self.mode == PREFILL else 1)
 
     def wanted(self, wish: TokenRequest) -> WantedModel:
-        arguments = {**dict(wish.model.arguments), **generation_arguments(self.mode, self.context)}
         size, name = (self.batch, self.tokens // self.batch), f"{TRANSFORMERS}:{wish.model.class_name}"
-        return WantedModel(name, size, wish.precision, arguments=tuple(sorted(arguments.items())))
+        model = WantedModel(name, size, wish.precision, arguments=wish.model.arguments)
+        return model.with_arguments(generation_arguments(self.mode, self.context))
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,11 @@ class TokenCost:
     idle_ratio: float | None
     least_bytes: int
     is_too_much: bool
+
+    @property
+    def shares(self) -> Mapping[WorkPart, float]:
+        """The shares of the parts in the energy, or in the time if the energy is unknown."""
+        return self.energy_ratios or self.time_ratios
 
     @property
     def power_w(self) -> float | None:
@@ -154,15 +159,8 @@ def idle_power_w(database: Database, product: str) -> float | None:
 
 def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCost:
     """Return the cost of a point; the parts are shares of the sum of its operators."""
-    basis, run = found.basis, found.run
-    pieces = [
-        (
-            part.count,
-            part.occurrences * part.row.measurement.time_s,
-            _times(basis.energy_of(part.row), part.occurrences),
-        )
-        for part in found.result.cost.parts
-    ]
+    run = found.run
+    pieces = [(part.count, part.time_s, part.energy_j) for part in found.result.cost.parts]
     pieces += [(one.count, one.time_s, one.energy_j) for one in run.calls]
     energies = _shares((part_of(count), energy_j) for count, _, energy_j in pieces)
     times = _shares((part_of(count), time_s) for count, time_s, _ in pieces)
@@ -170,19 +168,18 @@ def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCo
     in_all = sum(count.memory_bytes * count.occurrences for count in counts)
     weights = sum(_weight_bytes(count) * count.occurrences for count in counts)
     cached = sum(_cache_bytes(count) * count.occurrences for count in counts)
-    energy_j = found.energy_j
     least_bytes = found.memory.least_bytes + cached
     return TokenCost(
         point=point,
         time_s=found.time_s,
-        energy_j=energy_j,
+        energy_j=found.energy_j,
         is_measured=found.whole is not None,
         outside_time_ratio=run.outside_time_ratio,
         time_ratios=times or {},
         energy_ratios=energies,
         weights_ratio=weights / in_all,
         cache_ratio=cached / in_all,
-        idle_ratio=None if energy_j is None or idle_w is None else idle_w * found.time_s.value / energy_j.value,
+        idle_ratio=ratio_if_known(idle_w, found.power_w),
         least_bytes=least_bytes,
         is_too_much=least_bytes > found.memory.device_bytes,
     )
@@ -207,11 +204,6 @@ def _cache_bytes(count: OperatorCount) -> int:
     if part_of(count) is not WorkPart.ATTENTION:
         return 0
     return sum(spec.memory_bytes for spec in tensor_specs(count.operator.inputs)[1:3])
-
-
-def _times(energy: Estimate | None, number: int) -> float | None:
-    value = value_of(energy)
-    return None if value is None else number * value
 
 
 def _shares(pieces: Iterable[tuple[WorkPart, float | None]]) -> dict[WorkPart, float] | None:

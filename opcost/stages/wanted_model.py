@@ -98,6 +98,10 @@ class WantedModel:
         text = f"{Path(str(named.code)).name.removesuffix('.py')}_{named.name}" if named.is_file else self.model_name
         return re.sub(r"\W+", "_", text).strip("_")
 
+    def with_arguments(self, further: Mapping[str, PlainValue]) -> WantedModel:
+        """Return the model with further arguments, which replace its own of the same names."""
+        return replace(self, arguments=tuple(sorted({**dict(self.arguments), **further}.items())))
+
     @staticmethod
     def from_arguments(arguments: Namespace) -> WantedModel:
         """Return the model that a command line names. Raises UserError: an argument for building it cannot be read."""

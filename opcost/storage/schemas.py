@@ -522,6 +522,10 @@ class Summary(Schema):
         return found
 
     @property
+    def precisions(self) -> list[Precision]:
+        return self.precision if isinstance(self.precision, list) else [self.precision]
+
+    @property
     def unit_of_costs(self) -> Unit:
         return self.unit or (Unit.TOKEN if self.mode in GENERATING else Unit.SAMPLE)
 
@@ -574,11 +578,10 @@ class Summary(Schema):
                 "models of transformers only are generated with; a file's function can return a cache among its inputs"
             )
             yield ("mode",), f"{text}, with mode: inference"
-        sizes = self.input_size if _has_sizes(self.input_size) else [self.input_size]
-        if self.mode == DECODE and any(list(size[1:]) != [1] for size in sizes if isinstance(size, list) and size):
+        sizes = self.lists.get(INPUT_SIZE, [self.input_size])
+        if self.mode == DECODE and any(size[1:] != [1] for size in sizes if size):
             yield (INPUT_SIZE,), "a decode step reads one token of each text; write input_size: [8, 1] for 8 texts"
-        precisions = self.precision if isinstance(self.precision, list) else [self.precision]
-        if self.mode == DECODE and any(one in AUTOCAST_DTYPES for one in precisions):
+        if self.mode == DECODE and any(one in AUTOCAST_DTYPES for one in self.precisions):
             yield (PRECISION,), "a cache has one dtype, which autocast is not; choose bf16"
         if "inputs" in given:
             yield ("inputs",), "token ids are drawn and the cache is made for it; write input_size"
@@ -589,8 +592,7 @@ class Summary(Schema):
             if keys:
                 yield (keys[0],), "it is of a training step; write mode: training, too"
             return
-        precisions = self.precision if isinstance(self.precision, list) else [self.precision]
-        if text := next(filter(None, (mistake_of_precision(training, one) for one in precisions)), None):
+        if text := next(filter(None, (mistake_of_precision(training, one) for one in self.precisions)), None):
             yield (PRECISION,), text
         options = OPTIONS.get(training.optimizer)
         if options is None:

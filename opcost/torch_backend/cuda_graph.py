@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_leaves
 
+from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.workload import Call, Calls
 from opcost.torch_backend.cost_counter import tensors_of
@@ -299,7 +300,10 @@ def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
 
 
 def kernel_spans(captured: CapturedCalls, times: int) -> tuple[NDArray[np.int64], int]:
-    """Return begin and end in ns of each kernel, copy and fill of some replays, by their begins; how many kinds."""
+    """Return begin and end in ns of each kernel, copy and fill by their begins (cycles, kernels, 2); how many kinds.
+
+    Raises CannotMeasureError: the trace of these replays is not whole.
+    """
     with warnings.catch_warnings():
         # torch warns that each trace is of its own.
         warnings.simplefilter("ignore", UserWarning)
@@ -308,7 +312,10 @@ def kernel_spans(captured: CapturedCalls, times: int) -> tuple[NDArray[np.int64]
             captured.stream.synchronize()
     events = [one for one in profiler.profiler.kineto_results.events() if one.device_type().name == "CUDA"]
     spans = sorted((one.start_ns(), one.start_ns() + one.duration_ns()) for one in events)
-    return np.array(spans, dtype=np.int64).reshape(-1, 2), len({one.name() for one in events})
+    cycles = times * captured.cycles
+    if not spans or len(spans) % cycles:
+        raise CannotMeasureError(f"a trace of {cycles} calls has {len(spans)} kernels")
+    return np.array(spans, dtype=np.int64).reshape(cycles, -1, 2), len({one.name() for one in events})
 
 
 def busy_s(spans: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -353,9 +360,7 @@ def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
     for captured in graphs:
         captured.replay(1)
     differences_s = [replays_s(graphs[1]) - replays_s(graphs[0]) for _ in range(PROBE_REPLAYS)]
-    (spans, kinds), cycles = kernel_spans(graphs[1], GAP_REPLAYS), GAP_REPLAYS * graphs[1].cycles
-    if len(spans) % cycles:
-        raise CaptureRefusal(f"a trace of {cycles} calls has {len(spans)} kernels")
+    spans, kinds = kernel_spans(graphs[1], GAP_REPLAYS)
     traced_s = float(np.median(busy_s(spans.reshape(GAP_REPLAYS, -1, 2)))) / graphs[1].cycles
     return UntracedGap(statistics.median(differences_s) / fewer - traced_s, kinds)
 

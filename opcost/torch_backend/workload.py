@@ -13,9 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -227,48 +225,32 @@ class PairedWorkload(DeviceQueue):
             return self.started(rounds, stream, (self._last or begin, end), (begin, end))
 
 
-class TracedWorkload(DeviceQueue):
+class TracedWorkload(PairedWorkload):
     """Calls behind their overhead in a CUDA graph; the time of a round is that of their own kernels in a trace.
 
     The difference to the overhead alone would be up to 15 % too short: a call that writes little leaves its followers
     less to write back. What a trace gets wrong is known from loops of the call alone (``docs/log/states.md``).
     """
 
-    execution = GRAPH
-    placements = 1
-    waits = overhead = call_memory_peak_bytes = None
-    only_waits = False
-
     def __init__(self, eager: EagerWorkload) -> None:
-        super().__init__(eager.device)
-        alone = eager.calls.alone
-        assert alone is not None
+        super().__init__(eager)
+        calls = eager.calls.alone
+        assert calls is not None
         with refused_calls(eager.device), eager.context():
-            self._both, others = capture_beside(eager.calls, eager.device)
-            self._others = self._spans(others, 1).shape[1]
-            gap = untraced_gap(alone, self._both.stream)
+            self._others = kernel_spans(self._alone, 1)[0].shape[1]
+            gap = untraced_gap(calls, self._both.stream)
         self._untraced_s = gap.time_s + gap.kinds * switch_s(eager.device)
-        self.iterations_per_round = self._both.cycles
-        self.flags = (*eager.flags, *self._both.flags)
-        self.notes = eager.notes
         self._times_s: list[float] = []
 
     def run(self, rounds: int) -> int:
         with refused_calls(self.device):
             while len(self._times_s) < rounds:
-                spans = self._spans(self._both, TRACED_ROUNDS)[:, self._others :]
-                of_rounds = (busy_s(spans) + self._untraced_s).reshape(TRACED_ROUNDS, -1).sum(axis=1)
+                spans, _ = kernel_spans(self._both, TRACED_ROUNDS)
+                of_rounds = (busy_s(spans[:, self._others :]) + self._untraced_s).reshape(TRACED_ROUNDS, -1).sum(axis=1)
                 self._times_s += map(float, of_rounds)
         self.ended_s = math.fsum(self._times_s[:rounds])
         del self._times_s[:rounds]
         return rounds
-
-    def _spans(self, captured: CapturedCalls, rounds: int) -> NDArray[np.int64]:
-        """Return begin and end in ns of the kernels of each cycle; a CannotMeasureError if the trace is not whole."""
-        (spans, _), cycles = kernel_spans(captured, rounds), rounds * captured.cycles
-        if len(spans) == 0 or len(spans) % cycles:
-            raise CannotMeasureError(f"a trace of {cycles} calls has {len(spans)} kernels")
-        return spans.reshape(cycles, -1, 2)
 
 
 @cache
@@ -315,7 +297,7 @@ def as_graph(workload: EagerWorkload, replay_s: float = REPLAY_S) -> GraphWorklo
         return workload.annotated(f"eager: {refusal}")
 
 
-def beside(workload: EagerWorkload, is_traced: bool = False) -> PairedWorkload | TracedWorkload:
+def beside(workload: EagerWorkload, is_traced: bool = False) -> PairedWorkload:
     """Return calls and their overhead in CUDA graphs; a CannotMeasureError if they cannot be captured."""
     try:
         return TracedWorkload(workload) if is_traced else PairedWorkload(workload)
