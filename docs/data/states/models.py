@@ -1,4 +1,9 @@
-"""Two networks of one's own, held back from sums in state: gated convolutions of sound, and a mixer of patches."""
+"""Networks of one's own, held back from sums in state.
+
+Gated convolutions of sound, and a mixer of patches; a denoiser of images, and a tagger of words.
+"""
+
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -45,3 +50,60 @@ def waves() -> tuple[nn.Module, torch.Tensor]:
 
 def mixer() -> tuple[nn.Module, torch.Tensor]:
     return Mixer(), torch.randn(32, 3, 224, 224)
+
+
+class Residual(nn.Module):
+    def __init__(self, channels: int, wider: int) -> None:
+        super().__init__()
+        self.skip = nn.Conv2d(channels, wider, 1) if channels != wider else nn.Identity()
+        self.layers = nn.Sequential(
+            *(nn.GroupNorm(8, channels), nn.SiLU(), nn.Conv2d(channels, wider, 3, padding=1)),
+            *(nn.GroupNorm(8, wider), nn.SiLU(), nn.Conv2d(wider, wider, 3, padding=1)),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.skip(x) + self.layers(x)
+
+
+class Denoiser(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        widths = (48, 96, 192)
+        self.first, self.last = nn.Conv2d(3, widths[0], 3, padding=1), nn.Conv2d(widths[0], 3, 3, padding=1)
+        self.down = nn.ModuleList(Residual(one, one) for one in widths)
+        self.wider = nn.ModuleList(nn.Conv2d(one, two, 2, 2) for one, two in pairwise(widths))
+        self.narrower = nn.ModuleList(nn.ConvTranspose2d(two, one, 2, 2) for one, two in pairwise(widths))
+        self.up = nn.ModuleList(Residual(2 * one, one) for one in widths[:-1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = [self.down[0](self.first(x))]
+        for wider, down in zip(self.wider, list(self.down)[1:], strict=True):
+            found.append(down(wider(found[-1])))
+        x = found.pop()
+        for narrower, up in zip(reversed(self.narrower), reversed(self.up), strict=True):
+            x = up(torch.cat([narrower(x), found.pop()], 1))
+        return self.last(x)
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(20_000, 256)
+        self.near = nn.ModuleList(nn.Conv1d(256, 256, one, padding=one // 2) for one in (1, 3, 5))
+        self.layers = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(768, 12, 1536, batch_first=True, norm_first=True), 3, enable_nested_tensor=False
+        )
+        self.tags = nn.Linear(768, 40)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        x = self.words(words).transpose(1, 2)
+        x = torch.cat([torch.relu(one(x)) for one in self.near], 1).transpose(1, 2)
+        return torch.log_softmax(self.tags(self.layers(x)), -1)
+
+
+def denoiser() -> tuple[nn.Module, torch.Tensor]:
+    return Denoiser(), torch.randn(8, 3, 128, 128)
+
+
+def tagger() -> tuple[nn.Module, torch.Tensor]:
+    return Tagger(), torch.randint(20_000, (32, 128))
