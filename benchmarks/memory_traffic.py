@@ -15,8 +15,6 @@ import torch
 from opcost.measuring.conditions import STATE
 from opcost.measuring.setting import Setting
 from opcost.operators.counts import CAPTURED, Case, OperatorCount, cases_of_count
-from opcost.operators.reuse import Place, parse_state
-from opcost.operators.tuples import distinct_specs
 from opcost.running.apparatus import Workloads
 from opcost.running.shipped_counts import shipped_counts
 from opcost.storage.configs import load_config, model_tuple
@@ -24,23 +22,18 @@ from opcost.storage.database import Database
 from opcost.summing.in_state import H200
 
 DEVICE = "cuda"
-SHARES = {Place.NEAR: 0.0, Place.HALF: 0.5, Place.FAR: 1.0}
 PASSES = 10
 
 
 def bytes_by_states(counts: Iterable[OperatorCount]) -> tuple[float, float]:
-    """Return the bytes that a run reads from memory, and those that it writes to memory."""
+    """Return the bytes that a run's calls read from memory and write to it, without those for themselves."""
     read = written = 0.0
     for count in counts:
+        looped = H200.near.missed_ratio(count.touched_bytes)
         for case, calls in cases_of_count(count, CAPTURED, H200.near):
-            outputs = min(count.output_bytes, count.memory_bytes)
-            written += calls * outputs * case.written_ratio
-            if not case.state:
-                continue
-            state, specs = parse_state(case.state), distinct_specs(case.operator.arguments)
-            far = sum(SHARES[place] * spec.memory_bytes for spec, place in zip(specs, state.inputs, strict=True))
-            far += (count.weight_bytes or 0) * state.far_weights
-            read += calls * min(far, count.memory_bytes - outputs)
+            is_known = case.read_bytes is not None
+            read += calls * (case.read_bytes if is_known else looped * count.read_bytes)
+            written += calls * count.written_bytes * (case.written_ratio if is_known else looped)
     return read, written
 
 

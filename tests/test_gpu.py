@@ -322,7 +322,7 @@ def test_a_captured_decode_step_runs_the_kernels_of_an_eager_one(tmp_path: Path)
 
 
 def test_values_that_settle_to_denormal_numbers_have_a_time_in_state(apparatus: Apparatus) -> None:
-    images = TensorSpec((32, 96, 56, 56))
+    images = TensorSpec((32, 96, 56, 56), "float32")
     protocol = MeasurementProtocol(0.1, 1.0, relative_error=0.01)
 
     def time_s(inplace: bool) -> float:

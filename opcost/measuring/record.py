@@ -116,7 +116,9 @@ class Measurement(Columns):
     call_memory_peak_bytes: Annotated[
         int | None,
         Column(
-            "most memory of the device in one call of a whole model, with weights and inputs; empty: unknown", COUNT
+            "most memory of the device in one call of a whole model, or of an operator in its state, with weights and "
+            "inputs; empty: unknown",
+            COUNT,
         ),
     ] = None
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from opcost.columns import COUNT, SHARE, Column, Columns, Values, grouped, one_of
 from opcost.operators.input_roles import patterned_inputs, shown_inputs, shows_spread
-from opcost.operators.reuse import NearLimits, Reuse, is_written_back, state_of
+from opcost.operators.reuse import NearLimits, Reuse, state_of
 from opcost.operators.texts import parse_value
 from opcost.operators.tuples import (
     META,
@@ -168,6 +169,21 @@ class OperatorCount(CountedCall, CalledOperator):
         has_patterned = all(len(call) in (0, patterned) for call in self.patterns)
         return None if has_inputs and has_patterned else "its values do not match its inputs"
 
+    @property
+    def touched_bytes(self) -> int:
+        """The bytes of the distinct memory that one call reads or writes, without what it needs in between."""
+        return self.read_bytes if self.operator.is_in_place else self.memory_bytes
+
+    def read_from_memory(self, reuse: Reuse, limits: NearLimits) -> float:
+        """Return the bytes that a call with these reuse distances reads from memory, and not from a cache."""
+        inputs = [
+            (far, spec.memory_bytes)
+            for far, spec in zip(reuse.inputs, distinct_specs(self.operator.arguments), strict=True)
+        ]
+        weights = (reuse.weights or 0, self.weight_bytes or 0)
+        # Of a table a call may read a few rows.
+        return min(limits.missed_bytes([*inputs, weights], self.touched_bytes), self.read_bytes)
+
     @cached_property
     def captured_data(self) -> Mapping[InputData, int]:
         """The input data of the calls, with the number of calls on each; empty without statistics."""
@@ -201,6 +217,14 @@ class OperatorCount(CountedCall, CalledOperator):
     def output_bytes(self) -> int:
         """The bytes of the distinct tensors among the outputs, 0 if they are unknown."""
         return sum(spec.memory_bytes for spec in distinct_specs([self.outputs]))
+
+    @property
+    def written_bytes(self) -> int:
+        return min(self.output_bytes, self.memory_bytes)
+
+    @property
+    def read_bytes(self) -> int:
+        return self.memory_bytes - self.written_bytes
 
     @property
     def computes(self) -> bool:
@@ -471,13 +495,15 @@ class Case:
     """An operator tuple on one kind of input data in a phase, and what was counted of it, on which type of device.
 
     ``state`` is that of the caches at the call; empty: as the previous call of the same case leaves them.
-    ``written_ratio`` is the share of its calls in a run whose results go to memory before they are written over.
+    ``read_bytes`` is what its calls in a run read from memory in the mean (None: all that they read), and
+    ``written_ratio`` the share of their results that goes to memory before it is written over.
     """
 
     operator: OperatorTuple
     input_data: InputData = NORMAL_DATA
     phase: Phase = Phase.INFERENCE
     state: str = ""
+    read_bytes: float | None = field(default=None, compare=False, repr=False)
     written_ratio: float = field(default=1.0, compare=False, repr=False)
     counted: OperatorCount | None = field(default=None, compare=False, repr=False)
     counted_on: str = field(default="", compare=False, repr=False)
@@ -553,13 +579,22 @@ def cases_of_count(count: OperatorCount, input_data: str, limits: NearLimits | N
     if limits is None or not count.reuse or not count.computes:
         return [(Case(count.operator, one, count.phase), number) for one, number in data.items()]
     of_calls = count.data_of_calls if is_captured else tuple(data) * count.occurrences
-    found: dict[Case, list[bool]] = {}
-    output_bytes = count.output_bytes
+    found: dict[Case, list[Reuse]] = {}
     for one, reuse in zip(of_calls, count.reuse, strict=True):
         state = state_of(count.operator, reuse, limits)
         case = Case(count.operator, one, count.phase, "" if state is None else str(state))
-        found.setdefault(case, []).append(is_written_back(reuse, output_bytes, limits))
-    return [(replace(case, written_ratio=sum(of) / len(of)), len(of)) for case, of in found.items()]
+        found.setdefault(case, []).append(reuse)
+    return [(_with_traffic(case, count, reuses, limits), len(reuses)) for case, reuses in found.items()]
+
+
+def _with_traffic(case: Case, count: OperatorCount, reuses: Sequence[Reuse], limits: NearLimits) -> Case:
+    """Return a case in a state with the bytes that its calls read from memory and write to it."""
+    if not case.state:
+        return case
+    read_bytes = math.fsum(count.read_from_memory(one, limits) for one in reuses) / len(reuses)
+    apart = (one.outputs for one in reuses)
+    written = [1.0 if far is None else limits.missed_ratio(far + count.output_bytes) for far in apart]
+    return replace(case, read_bytes=read_bytes, written_ratio=math.fsum(written) / len(written))
 
 
 def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:

@@ -6,6 +6,7 @@ and its kernel's code if few other kernels ran in between.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -100,11 +101,26 @@ class NearLimits:
     """The reuse distances up to which a card finds data (bytes) and code (kinds of calls) in its caches.
 
     Half of a tensor's own size counts, too: on average its bytes were followed by so many of its others. The tensor
-    used last is near, as far as it fits, whatever its size.
+    used last is near, as far as it fits, whatever its size. ``data_bytes`` and ``code`` divide calls into states. A
+    byte that is used again after ``kept_bytes`` of others is still in the cache, one after ``lost_bytes`` no more.
     """
 
     data_bytes: int
     code: int
+    kept_bytes: int
+    lost_bytes: int
+
+    def missed_ratio(self, distance: float) -> float:
+        """Return the share of bytes at a distance in bytes that have left the cache."""
+        return min(max((distance - self.kept_bytes) / (self.lost_bytes - self.kept_bytes), 0.0), 1.0)
+
+    def missed_bytes(self, inputs: Iterable[tuple[int, int]], touched_bytes: int) -> float:
+        """Return the bytes that a call reads from memory, of inputs by their reuse distances and their sizes.
+
+        When a byte in the middle of an input is read, half of the input was used after it, and half of what the call
+        touches.
+        """
+        return math.fsum(size * self.missed_ratio(far + (size + touched_bytes) / 2) for far, size in inputs)
 
     def place(self, distance: int, size_bytes: int) -> Place:
         """Return the place of an input of a size at a reuse distance.
@@ -158,11 +174,6 @@ def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallS
         return None
     places = (limits.place(distance, spec.memory_bytes) for spec, distance in zip(specs, reuse.inputs, strict=True))
     return CallState(tuple(places), (reuse.weights or 0) > limits.data_bytes, reuse.code > limits.code)
-
-
-def is_written_back(reuse: Reuse, size_bytes: int, limits: NearLimits) -> bool:
-    """Return whether results go to memory: before a byte is used again, the others of the result are written, too."""
-    return reuse.outputs is None or reuse.outputs + size_bytes > limits.data_bytes
 
 
 # Distances of a run

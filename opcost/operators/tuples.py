@@ -261,6 +261,13 @@ class OperatorTuple:
         return operation.partition(".")[0] or name.rpartition(".")[2]
 
     @property
+    def is_in_place(self) -> bool:
+        """Whether it writes its result over its first input, by its name or by ``inplace=True``."""
+        is_method = self.short_name.endswith("_") and not self.short_name.startswith("__")
+        given = {**dict(self.parameters), **dict(self.keyword_inputs)}
+        return is_method or self.short_name.startswith("__i") or given.get("inplace") is True
+
+    @property
     def parameters_text(self) -> str:
         """The parameters on one line: ``in_channels=3, out_channels=64, kernel_size=(7, 7)``."""
         return _keyword_text(self.parameters, shared=frozenset())

@@ -16,8 +16,8 @@ from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import STATE, Conditions
 from opcost.measuring.flags import flags_of, joined_notes
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.counts import Case
-from opcost.operators.reuse import NearLimits, Place, parse_state
+from opcost.operators.counts import Case, OperatorCount
+from opcost.operators.reuse import NearLimits
 from opcost.operators.tuples import distinct_specs
 
 
@@ -53,36 +53,29 @@ class AddedEnergy:
 
 @dataclass(frozen=True)
 class CardCaches:
-    """The effect of a card's caches on calls.
-
-    Data and code are ``near`` up to these reuse distances. A loop of calls of up to ``kept_bytes`` reads and writes
-    nothing in memory, one of ``lost_bytes`` or more everything. ``energy`` is None if it is unknown.
-    """
+    """The reuse distances up to which a card's caches keep data and code; ``energy`` is None if it is unknown."""
 
     near: NearLimits
-    kept_bytes: float
-    lost_bytes: float
     energy: AddedEnergy | None = None
 
 
 H200 = CardCaches(
-    NearLimits(30 * 10**6, 3),
-    33e6,
-    56e6,
+    NearLimits(30 * 10**6, 3, 33 * 10**6, 56 * 10**6),
     AddedEnergy(Estimate(140.0, 30.0), Estimate(98e-12, 9e-12), Estimate(71e-12, 7e-12)),
 )
 """By loops of calls on the same and on other data, on two boards (``docs/log/states.md``)."""
 
 H100 = CardCaches(
-    NearLimits(25 * 10**6, 3),
-    28e6,
-    47e6,
+    NearLimits(25 * 10**6, 3, 28 * 10**6, 47 * 10**6),
     AddedEnergy(Estimate(140.0, 60.0), Estimate(98e-12, 18e-12), Estimate(71e-12, 14e-12)),
 )
 """The same chip with a smaller cache, untried: the figures of an H200 with twice their errors."""
 
-OTHERS = CardCaches(H200.near, H200.kept_bytes, H200.lost_bytes)
+OTHERS = CardCaches(H200.near)
 CARDS: Mapping[str, CardCaches] = MappingProxyType({"NVIDIA H200": H200, "NVIDIA H100 80GB HBM3": H100})
+
+RESTORED_RATIO = 1.5
+"""A call in place meets each byte of its input after half of a copy from another tensor and half of itself."""
 
 UNKNOWN_ENERGY = f"the energy that a state adds is known for {', '.join(CARDS)} only"
 
@@ -102,7 +95,11 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
     The errors of the energy are those of both rows, without those of the card's constants, which all calls share.
     """
     measured, base, caches = row.measurement, warm.measurement, caches_of(row.conditions)
-    added = Added(measured.time_s - base.time_s, *bytes_added(case, caches), warm.key)
+    counted = case.counted
+    if counted is None:
+        raise ValueError("the energy of a state needs what was counted of the call")
+    moved = bytes_added(counted, case, caches.near, workspace_bytes_of(row, counted))
+    added = Added(measured.time_s - base.time_s, *moved, warm.key)
 
     def energy_j(warm_j: Estimate | None) -> Estimate | None:
         if warm_j is None or caches.energy is None:
@@ -136,22 +133,27 @@ def shared_error_j(calls: Iterable[tuple[int, Added]], conditions: Conditions) -
     return 0.0 if energy is None else energy.of(calls).standard_error
 
 
-def bytes_added(case: Case, caches: CardCaches) -> tuple[float, float]:
-    """Return the bytes that a call in its state reads from memory, and in a warm loop from the cache; those to memory.
+def bytes_added(
+    counted: OperatorCount, case: Case, limits: NearLimits, workspace_bytes: int = 0
+) -> tuple[float, float]:
+    """Return the bytes that a call in its state reads from memory beyond those of a warm loop, and of its writes.
 
-    What a call writes leaves the cache some time later, if its memory is not written again until then. In a loop the
-    next call writes over it.
+    Both may be negative. In a loop all that the call touches passes between two uses of a byte. What it writes for
+    itself, its workspace, stays in a cache as long as its results do.
     """
-    state, specs, counted = parse_state(case.state), distinct_specs(case.operator.arguments), case.counted
-    far_bytes = sum(spec.memory_bytes for spec, place in zip(specs, state.inputs, strict=True) if place is Place.FAR)
-    if counted is None:
-        return far_bytes, 0
-    if state.far_weights:
-        far_bytes += counted.weight_bytes or 0
-    outputs_bytes = min(counted.output_bytes, counted.memory_bytes)
-    written_bytes = outputs_bytes * case.written_ratio
-    # Of a table a call may read a few rows.
-    far_bytes = min(far_bytes, counted.memory_bytes - outputs_bytes)
-    lost_ratio = (counted.memory_bytes - caches.kept_bytes) / (caches.lost_bytes - caches.kept_bytes)
-    kept_ratio = 1 - min(max(lost_ratio, 0.0), 1.0)
-    return far_bytes * kept_ratio, written_bytes * kept_ratio
+    looped_bytes = float(counted.touched_bytes + workspace_bytes)
+    if counted.operator.is_in_place:
+        # Its input is written again before each call.
+        looped_bytes *= RESTORED_RATIO
+    missed_ratio = limits.missed_ratio(looped_bytes)
+    read_bytes = counted.read_bytes if case.read_bytes is None else case.read_bytes
+    written_bytes = counted.written_bytes + workspace_bytes
+    return read_bytes - counted.read_bytes * missed_ratio, written_bytes * (case.written_ratio - missed_ratio)
+
+
+def workspace_bytes_of(row: MeasurementRow, counted: OperatorCount) -> int:
+    """Return the memory of one call beyond its inputs, weights and outputs, 0 if it is unknown."""
+    peak_bytes = row.measurement.call_memory_peak_bytes
+    inputs = sum(spec.memory_bytes for spec in distinct_specs(counted.operator.arguments))
+    outputs = 0 if counted.operator.is_in_place else counted.output_bytes
+    return 0 if peak_bytes is None else max(peak_bytes - inputs - (counted.weight_bytes or 0) - outputs, 0)

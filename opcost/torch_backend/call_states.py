@@ -23,6 +23,7 @@ from opcost.torch_backend.repeated_calls import (
     ObservingMode,
     Operation,
     contents_of,
+    memory_peak_bytes,
     repeated,
     restoring,
     storage_of,
@@ -132,7 +133,12 @@ def calls_in_state(layer: Layer, state: CallState, evict: Eviction) -> Calls:
         prepare()
         return layer.call()
 
-    return Calls(prepare_and_call, overhead=prepare, alone=repeated(layer, restores=True))
+    alone = repeated(layer, restores=True)
+    with running_calls():
+        # The first call allocates what its library keeps.
+        alone.cycle()
+        peak_bytes = memory_peak_bytes(alone.cycle, [*inputs, *weights])
+    return Calls(prepare_and_call, overhead=prepare, alone=alone, call_memory_peak_bytes=peak_bytes)
 
 
 def _writers(tensors: Sequence[tuple[torch.Tensor, bool]]) -> list[Call]:

@@ -15,14 +15,12 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from opcost.measuring.conditions import device_type_of, is_gpu
+from opcost.measuring.conditions import is_gpu
 from opcost.measuring.sweep_record import MemoryUse
 from opcost.measuring.workload import Calls, Workload
-from opcost.torch_backend.cost_counter import dispatches_itself
 from opcost.torch_backend.cuda_graph import elapsed_s
 from opcost.torch_backend.passes import running_calls
-from opcost.torch_backend.repeated_calls import storage_of
-from opcost.torch_backend.values import stored_parts
+from opcost.torch_backend.repeated_calls import memory_peak_bytes
 from opcost.torch_backend.workload import EagerWorkload, GraphWorkload, refused_calls, synchronize
 
 
@@ -116,25 +114,18 @@ class MemoryWatch:
 def with_memory_peak(calls: Calls, held: Callable[[], Sequence[torch.Tensor]], device: str) -> Calls:
     """Return calls with the most memory that one holds, of which ``held`` is there before; as they are on a CPU.
 
-    A graph has its memory for good, so that this is that of a call outside of it. Other tensors of the process do not
-    count. It is unknown if a tensor is one of a class that holds others.
+    A graph has its memory for good, so that this is that of a call outside of it.
     """
     if not is_gpu(device):
         return calls
     with running_calls():
         # The first call may release what others left.
         calls.cycle()
-        before = held()
-        if any(dispatches_itself(type(one)) for one in before):
-            return calls
-        parts = [part for one in before for part in stored_parts(one) if part.device.type == device_type_of(device)]
-        held_bytes = sum({storage_of(one): one.untyped_storage().nbytes() for one in parts}.values())
-        synchronize(device)
-        watch = MemoryWatch(device)
-        watch.begin()
-        calls.cycle()
+        # A build that failed may be part of a cycle, which is not freed meanwhile.
+        gc.collect()
+        peak_bytes = memory_peak_bytes(calls.cycle, held())
     synchronize(device)
-    return replace(calls, call_memory_peak_bytes=held_bytes + (watch.use.memory_peak_bytes or 0))
+    return replace(calls, call_memory_peak_bytes=peak_bytes)
 
 
 MARK, FIRST = "opcost mark ", "first"

@@ -20,10 +20,16 @@ from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag
 from opcost.measuring.workload import Call, Calls
 from opcost.operators.input_roles import WRITE_ONLY
-from opcost.torch_backend.cost_counter import autocast_as_called, is_composite, is_free, tensors_of
+from opcost.torch_backend.cost_counter import (
+    autocast_as_called,
+    dispatches_itself,
+    is_composite,
+    is_free,
+    tensors_of,
+)
 from opcost.torch_backend.formulas import WRITTEN
 from opcost.torch_backend.passes import DispatchMode, running_calls
-from opcost.torch_backend.values import arguments_by_name, own_tensors
+from opcost.torch_backend.values import arguments_by_name, own_tensors, stored_parts
 
 SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}
 """In-place operations that write the same values each time, or random ones."""
@@ -332,6 +338,24 @@ class _Observer(ObservingMode):
 def storage_of(tensor: torch.Tensor) -> int:
     """Return an identifier that is equal for tensors that share memory, also on the meta device."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def memory_peak_bytes(call: Call, held: Sequence[torch.Tensor]) -> int | None:
+    """Return the most memory of a GPU that a call holds, with tensors that are there before; None if it is unknown.
+
+    It has been called before. Other tensors of the process do not count. It is unknown on a CPU, and if a tensor is one
+    of a class that holds others.
+    """
+    parts = [part for one in held for part in stored_parts(one) if part.is_cuda]
+    if not parts or any(dispatches_itself(type(one)) for one in held):
+        return None
+    device = parts[0].device
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before_bytes = torch.cuda.memory_allocated(device)
+    call()
+    held_bytes = sum({storage_of(one): one.untyped_storage().nbytes() for one in parts}.values())
+    return held_bytes + torch.cuda.max_memory_allocated(device) - before_bytes
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ class PairedWorkload(DeviceQueue):
 
     execution = GRAPH
     placements = 1
-    waits = overhead = call_memory_peak_bytes = None
+    waits = overhead = None
     only_waits = False
 
     def __init__(self, eager: EagerWorkload) -> None:
@@ -211,7 +211,7 @@ class PairedWorkload(DeviceQueue):
         with refused_calls(eager.device), eager.context():
             self._both, self._alone = capture_beside(eager.calls, eager.device)
         self.flags = (*eager.flags, *self._both.flags)
-        self.notes = eager.notes
+        self.notes, self.call_memory_peak_bytes = eager.notes, eager.call_memory_peak_bytes
         self.iterations_per_round = self._both.cycles
 
     def run(self, rounds: int) -> int:

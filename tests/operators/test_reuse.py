@@ -15,7 +15,6 @@ from opcost.operators.reuse import (
     Reuse,
     Use,
     _Memory,
-    is_written_back,
     parse_reuse,
     parse_state,
     reuses,
@@ -105,7 +104,7 @@ def test_other_texts_are_refused(text):
         parse_reuse(text)
 
 
-LIMITS = NearLimits(30 * MB, 3)
+LIMITS = NearLimits(30 * MB, 3, 30 * MB, 60 * MB)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +126,16 @@ LIMITS = NearLimits(30 * MB, 3)
 )
 def test_an_input_is_near_half_or_far_by_its_distance_and_its_size(distance, size, place):
     assert LIMITS.place(distance, size) is place
+
+
+def test_bytes_leave_the_cache_between_two_distances():
+    distances = (0, 30 * MB, 45 * MB, 60 * MB, FAR_BYTES)
+    assert [LIMITS.missed_ratio(one) for one in distances] == [0, 0, 0.5, 1, 1]
+
+
+def test_an_input_is_read_again_after_half_of_itself_and_half_of_what_its_call_touches():
+    assert LIMITS.missed_bytes([(5 * MB, 20 * MB)], 60 * MB) == 10 * MB
+    assert LIMITS.missed_bytes([(0, 2 * MB), (FAR_BYTES, 3 * MB)], 5 * MB) == 3 * MB
 
 
 @given(st.integers(0, 100 * MB), st.integers(0, 100 * MB), st.integers(0, 300 * MB))
@@ -151,11 +160,6 @@ def test_results_stay_in_the_cache_until_their_memory_is_written_again():
     found = reuses([use([X], [A]), use([A], [B]), use([B], [C], freed=(A,)), large, use([B, C], [6])])
     assert found[0].outputs == MB
     assert found[1].outputs >= 41 * MB
-    limits = NearLimits(30 * MB, 3)
-    assert [is_written_back(one, MB, limits) for one in found[:2]] == [False, True]
-    # Between a byte and its next use are all others of the same result.
-    assert is_written_back(found[0], 30 * MB, limits)
-    assert is_written_back(replace(found[0], outputs=None), MB, limits)
 
 
 def test_an_operation_in_place_writes_over_what_another_has_written():
