@@ -32,7 +32,7 @@ def bytes_by_states(counts: Iterable[OperatorCount]) -> tuple[float, float]:
         looped = H200.near.missed_ratio(count.touched_bytes)
         for case, calls in cases_of_count(count, CAPTURED, H200.near):
             is_known = case.read_bytes is not None
-            read += calls * (case.read_bytes if is_known else looped * count.read_bytes)
+            read += calls * (case.read_bytes if is_known else looped * count.input_bytes)
             written += calls * count.written_bytes * (case.written_ratio if is_known else looped)
     return read, written
 

@@ -170,9 +170,16 @@ class OperatorCount(CountedCall, CalledOperator):
         return None if has_inputs and has_patterned else "its values do not match its inputs"
 
     @property
+    def input_bytes(self) -> int:
+        """The bytes that one call reads of its inputs and weights, without what it writes and reads in between."""
+        inputs = sum(spec.memory_bytes for spec in distinct_specs(self.operator.arguments))
+        # Of a table a call may read a few rows.
+        return min(inputs + (self.weight_bytes or 0), self.memory_bytes - self.written_bytes)
+
+    @property
     def touched_bytes(self) -> int:
         """The bytes of the distinct memory that one call reads or writes, without what it needs in between."""
-        return self.read_bytes if self.operator.is_in_place else self.memory_bytes
+        return self.input_bytes + (0 if self.operator.is_in_place else self.written_bytes)
 
     def read_from_memory(self, reuse: Reuse, limits: NearLimits) -> float:
         """Return the bytes that a call with these reuse distances reads from memory, and not from a cache."""
@@ -181,8 +188,7 @@ class OperatorCount(CountedCall, CalledOperator):
             for far, spec in zip(reuse.inputs, distinct_specs(self.operator.arguments), strict=True)
         ]
         weights = (reuse.weights or 0, self.weight_bytes or 0)
-        # Of a table a call may read a few rows.
-        return min(limits.missed_bytes([*inputs, weights], self.touched_bytes), self.read_bytes)
+        return min(limits.missed_bytes([*inputs, weights], self.touched_bytes), self.input_bytes)
 
     @cached_property
     def captured_data(self) -> Mapping[InputData, int]:
@@ -221,10 +227,6 @@ class OperatorCount(CountedCall, CalledOperator):
     @property
     def written_bytes(self) -> int:
         return min(self.output_bytes, self.memory_bytes)
-
-    @property
-    def read_bytes(self) -> int:
-        return self.memory_bytes - self.written_bytes
 
     @property
     def computes(self) -> bool:

@@ -138,17 +138,18 @@ def bytes_added(
 ) -> tuple[float, float]:
     """Return the bytes that a call in its state reads from memory beyond those of a warm loop, and of its writes.
 
-    Both may be negative. In a loop all that the call touches passes between two uses of a byte. What it writes for
-    itself, its workspace, stays in a cache as long as its results do.
+    Both may be negative. In a loop all that the call touches passes between two uses of a byte. A workspace stays in a
+    cache as long as the results do, if the call itself leaves it there.
     """
     looped_bytes = float(counted.touched_bytes + workspace_bytes)
     if counted.operator.is_in_place:
         # Its input is written again before each call.
         looped_bytes *= RESTORED_RATIO
     missed_ratio = limits.missed_ratio(looped_bytes)
-    read_bytes = counted.read_bytes if case.read_bytes is None else case.read_bytes
-    written_bytes = counted.written_bytes + workspace_bytes
-    return read_bytes - counted.read_bytes * missed_ratio, written_bytes * (case.written_ratio - missed_ratio)
+    read_bytes = counted.input_bytes if case.read_bytes is None else case.read_bytes
+    written_ratio = case.written_ratio - missed_ratio
+    written_bytes = counted.written_bytes * written_ratio + workspace_bytes * max(written_ratio, 0.0)
+    return read_bytes - counted.input_bytes * missed_ratio, written_bytes
 
 
 def workspace_bytes_of(row: MeasurementRow, counted: OperatorCount) -> int:
