@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opcost.errors import CannotMeasureError, UserError
@@ -76,9 +76,12 @@ def rows_if_few(table: CsvTable[MeasurementRow]) -> list[MeasurementRow]:
     return table.rows() if table.size_bytes <= WHOLLY_READ_BYTES else []
 
 
-def sizes_in(table: CsvTable[ModelOperatorRow]) -> dict[str, Size]:
-    """Return the sizes of measured operators and models by the keys of their tuples."""
-    return {tuple_key(row.key): Size(row.flop, row.memory_bytes, row.weights or 0) for row in table.rows()}
+def sizes_in(table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] | None = None) -> dict[str, Size]:
+    """Return the sizes of measured models and their operators by the keys of their tuples.
+
+    ``wanted`` is a test of models' keys, None for all models.
+    """
+    return {tuple_key(row.key): Size(row.flop, row.memory_bytes, row.weights or 0) for row in table.rows(wanted)}
 
 
 @dataclass

@@ -16,7 +16,7 @@ from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.estimates import ratio_if_known
 from opcost.measuring.conditions import CONTIGUOUS, device_type_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
-from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts, select, share
+from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts, of_operators, select, share
 from opcost.operators.grids import AnyGrid
 from opcost.operators.training import whole_case
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple
@@ -219,7 +219,7 @@ def _tasks(request: RunRequest, on_meta: bool, configs: Sequence[ModelConfig]) -
     device = choose_device(request.device)
     # Finding a model runs no code of a user, and a dry run does no more.
     codes = [config.code if request.dry_run else request.code_of(config) for config in configs]
-    shipped = sizes_in(request.database.model_operators)
+    shipped = sizes_in(request.database.model_operators, of_operators(map(model_tuple, configs)))
     tasks: list[_Task] = []
     for config, code in zip(configs, codes, strict=True):
         if config.grid is not None:

@@ -83,7 +83,7 @@ def found_or_written(
 ) -> list[tuple[ModelConfig, bool]]:
     """Return what ``configs_of`` does, each config with whether it was written by this call."""
     complete = [_complete(folders, one, allow_code) for one in wanted]
-    known = _known(folders)
+    known = own_first(folders)
     found = []
     for (model, listed), given in dict(zip(complete, wanted, strict=True)).items():
         existing = _existing(folders, model, known, given)
@@ -152,7 +152,8 @@ def _is_a_config(wanted: WantedModel, config: ModelConfig) -> str:
     return f"{wanted.where('model_name')}: {name} is a config ({config.path}) and no model; {remedy}"
 
 
-def _known(folders: ModelFolders) -> list[ModelConfig]:
+def own_first(folders: ModelFolders) -> list[ModelConfig]:
+    """Return the cases without a mistake of all folders, those of the own folder first."""
     return sorted(folders.sound_configs(), key=lambda config: not config.path.is_relative_to(folders.own))
 
 
@@ -192,7 +193,7 @@ def scratch_folder(folders: ModelFolders, wanted: Sequence[WantedModel]) -> Iter
         with suppress(UserError):
             name = placed(find_code(named, Path.cwd())) if named.is_file else name
         names.add(name)
-    own = [one for one in _known(folders) if one.model_name in names] if names else []
+    own = [one for one in own_first(folders) if one.model_name in names] if names else []
     with tempfile.TemporaryDirectory(prefix="opcost-") as folder:
         for path in [path for config in own for path in (config.path, COUNTS.path(config))]:
             if path.exists() and path.is_relative_to(folders.own):
@@ -201,17 +202,21 @@ def scratch_folder(folders: ModelFolders, wanted: Sequence[WantedModel]) -> Iter
         yield replace(folders, own=Path(folder), taken=frozenset(path.name for path in existing))
 
 
-def config_of(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> ModelConfig:
-    """Return the config with the name of the model, else the one that describes the model."""
+def config_of(
+    folders: ModelFolders, wanted: WantedModel, allow_code: bool, known: Sequence[ModelConfig] | None = None
+) -> ModelConfig:
+    """Return the config with the name of the model, else the one that describes the model, perhaps not written.
+
+    ``known`` are those of ``own_first``, None to read them.
+    """
     named = config_named(folders, wanted)
     if named is not None:
         return named
-    model, _ = _complete(folders, wanted, allow_code)
-    existing = _existing(folders, model, _known(folders), wanted)
+    model, listed = _complete(folders, wanted, allow_code)
+    existing = _existing(folders, model, own_first(folders) if known is None else known, wanted)
     if existing is not None:
         return existing
     with scratch_folder(folders, []) as scratch:
         # No shipped config describes the model, so none is read again.
         taken = scratch.taken.union(folders.shipped_names())
-        (found,) = configs_of(replace(scratch, shipped=None, taken=taken), [wanted], allow_code)
-    return found
+        return _written(replace(scratch, shipped=None, taken=taken), model, listed, wanted)

@@ -23,6 +23,7 @@ from opcost.operators.counts import (
     OperatorCounts,
     as_counted,
     cases_of,
+    of_operators,
     select,
     tuple_key,
 )
@@ -371,7 +372,7 @@ def measure_full_models(
 ) -> list[FullModelReport]:
     """Measure each chosen model as a whole, unless the database has it, on the board of its name if that is there."""
     configs = request.models(request.check)
-    shipped = sizes_in(request.database.model_operators)
+    shipped = sizes_in(request.database.model_operators, of_operators(map(model_tuple, configs)))
     works = []
     for config in configs:
         model, size = model_tuple(config), size_of(config, shipped)

@@ -37,7 +37,7 @@ from opcost.progress import Progress, reported
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, RunRequest
 from opcost.running.shipped_counts import shipped_counts
-from opcost.stages.make_configs import config_of
+from opcost.stages.make_configs import config_of, own_first
 from opcost.stages.ranking_data import RankingData, named_as, read_ranking_data
 from opcost.stages.wanted_model import WantedModel, known_config, pickled
 from opcost.storage.configs import GRID_NAME, ModelConfig, model_tuple
@@ -127,37 +127,48 @@ class Prediction:
 
 
 def predict(request: RunRequest, wish: PredictionRequest, cache: Path, progress: Progress) -> Prediction:
-    """Return the cost of a model, measured or predicted.
+    """Return the cost of a model, see ``predictions``."""
+    return next(predictions(request, [wish], cache, progress))
 
-    ``cache`` is the folder of what was learned. Raises UserError: the model cannot be counted, or nothing is measured
+
+def predictions(
+    request: RunRequest, wishes: Sequence[PredictionRequest], cache: Path, progress: Progress
+) -> Iterator[Prediction]:
+    """Yield the cost of each model, measured or predicted; configs and what was learned are read once.
+
+    ``cache`` is the folder of what was learned. Raises UserError: a model cannot be counted, or nothing is measured
     under such conditions.
     """
-    config = known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish)
-    numbers = numbers_of_rows(request.database.operator_measurements)
-    conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
-    learned = trained_before(request, conditions, cache, request.folders.sound_configs())
-    if learned is None:
-        # Before the model is counted, which may take a minute.
-        require_packages()
-    counts = computing_counts(request, config, progress)
-    learned = learned or trained(request, conditions, cache, progress)
-    rows = Evidence(measurements_of(request.database, counts), request.database.calls_in_chains.rows())
-    of_model = request.database.full_model_measurements.rows(of_operators([model_tuple(config)]))
-    wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
-    whole = rows.result(select(counts, (EVERYTHING,)), wholes, conditions).whole if wholes else None
-    run = run_under(counts, rows, conditions, learned, whole)
-    # A user's function may have got the batch as an argument.
-    given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
-    shape = config.shape or next(((value,) for value in given if type(value) is int and value > 0), ())
-    units = config.units or (Units(shape[0]) if shape else None)
-    written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
-    return Prediction(
-        run=replace(run, result=replace(run.result, name=config.name, input_size=shape, units=units)),
-        samples=learned.learned.samples,
-        memory=needed_memory(counts, conditions),
-        written=written,
-        boards=tuple(row for row in wholes if not is_doubtful(row)),
-    )
+    database, configs = request.database, own_first(request.folders)
+    numbers, chains = numbers_of_rows(database.operator_measurements), database.calls_in_chains.rows()
+    known: dict[Conditions, Knowledge] = {}
+    for wish in wishes:
+        found = known_config(request.folders, wish.wanted, wish.batch)
+        config = found or _new_config(request, wish, configs)
+        conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
+        learned = known.get(conditions) or trained_before(request, conditions, cache, configs)
+        if learned is None:
+            # Before the model is counted, which may take a minute.
+            require_packages()
+        counts = computing_counts(request, config, progress)
+        learned = known[conditions] = learned or trained(request, conditions, cache, progress)
+        rows = Evidence(measurements_of(database, counts), chains)
+        of_model = database.full_model_measurements.rows(of_operators([model_tuple(config)]))
+        wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
+        whole = rows.result(select(counts, (EVERYTHING,)), wholes, conditions).whole if wholes else None
+        run = run_under(counts, rows, conditions, learned, whole)
+        # A user's function may have got the batch as an argument.
+        given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
+        shape = config.shape or next(((value,) for value in given if type(value) is int and value > 0), ())
+        units = config.units or (Units(shape[0]) if shape else None)
+        written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
+        yield Prediction(
+            run=replace(run, result=replace(run.result, name=config.name, input_size=shape, units=units)),
+            samples=learned.learned.samples,
+            memory=needed_memory(counts, conditions),
+            written=written,
+            boards=tuple(row for row in wholes if not is_doubtful(row)),
+        )
 
 
 def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
@@ -166,17 +177,17 @@ def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
     return Measurements(database.operator_measurements.rows(wanted))
 
 
-def _new_config(request: RunRequest, wish: PredictionRequest) -> ModelConfig:
+def _new_config(request: RunRequest, wish: PredictionRequest, known: Sequence[ModelConfig]) -> ModelConfig:
     """Return the config that describes the model and has the batch, perhaps one that is not written."""
     folders, allow_code = request.folders, request.allow_code
-    config = known_config(folders, wish.wanted, None) or config_of(folders, wish.wanted, allow_code)
+    config = known_config(folders, wish.wanted, None) or config_of(folders, wish.wanted, allow_code, known)
     if wish.batch in (None, config.batch_size):
         return config
     same = WantedModel.of(config)
     if same is None or not config.input_size:
         remedy = f"give the batch there, or as an argument of the function: --argument batch={wish.batch}"
         raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; {remedy}")
-    return config_of(folders, replace(same, input_size=(wish.batch, *config.input_size[1:])), allow_code)
+    return config_of(folders, replace(same, input_size=(wish.batch, *config.input_size[1:])), allow_code, known)
 
 
 def computing_counts(request: RunRequest, config: ModelConfig, progress: Progress) -> OperatorCounts:

@@ -18,7 +18,7 @@ from opcost.operators.model_names import TRANSFORMERS
 from opcost.operators.tuples import tensor_specs
 from opcost.progress import Progress, reported
 from opcost.running.request import RunRequest
-from opcost.stages.predict import Prediction, PredictionRequest, predict
+from opcost.stages.predict import Prediction, PredictionRequest, predictions
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 from opcost.storage.language_models import LanguageModel
@@ -132,12 +132,12 @@ class TokenReport:
 def tokens(request: RunRequest, wish: TokenRequest, cache: Path, progress: Progress) -> TokenReport:
     """Return the costs of all points. Raises UserError: the model cannot be counted, or nothing is measured."""
     found: list[tuple[Point, Prediction]] = []
-    quiet = Progress()
+    asked = [PredictionRequest(point.wanted(wish), wish.device, wish.execution) for point in wish.points]
+    made = predictions(request, asked, cache, Progress())
     with reported(progress, len(wish.points)):
         for point in wish.points:
             progress.begin(f"{point.mode} {point.batch} x {point.context}")
-            asked = PredictionRequest(point.wanted(wish), wish.device, wish.execution)
-            found.append((point, predict(request, asked, cache, quiet)))
+            found.append((point, next(made)))
             progress.finish(milliseconds(found[-1][1].time_s.value))
     conditions = found[0][1].result.conditions
     idle_w = idle_power_w(request.database, conditions.device_product)

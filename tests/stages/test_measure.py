@@ -14,7 +14,7 @@ from opcost.measuring.flags import Flag
 from opcost.measuring.protocol import FULL_LOOP_S, RETRIES, MeasurementProtocol
 from opcost.measuring.record import FailureRow, MeasurementRow, is_flagged
 from opcost.measuring.setting import Setting
-from opcost.operators.counts import Case, OperatorCount, OperatorCounts
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts, of_operators
 from opcost.operators.model_rows import rows_of
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
 from opcost.operators.values import ZEROS_DATA, InputData, InputStatistics, InputValues
@@ -318,8 +318,9 @@ def test_sizes_of_counted_models_have_their_weights(campaign: SimulatedCampaign)
     counts = OperatorCounts(MODEL, (count,), 20, 40, 30, "2.11.0", "cpu")
     for row in rows_of("a", counts, "2026-11-28T00:00:00+00:00"):
         campaign.database.model_operators.append(row)
-    sizes = expected_times.sizes_in(campaign.database.model_operators)
-    assert sizes == {MODEL.key: Size(20, 40, 30), RELU.key: Size(10, 20, 0)}
+    table, expected = campaign.database.model_operators, {MODEL.key: Size(20, 40, 30), RELU.key: Size(10, 20, 0)}
+    assert expected_times.sizes_in(table) == expected_times.sizes_in(table, of_operators([MODEL])) == expected
+    assert expected_times.sizes_in(table, of_operators([RELU])) == {}
 
 
 def test_a_dry_run_says_why_what_is_missing_is_to_be_measured(campaign: SimulatedCampaign) -> None:

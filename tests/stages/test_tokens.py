@@ -1,5 +1,6 @@
 """The cost of tokens, learned from committed rows: the grid, the parts of the work, and the table."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from opcost.operators.generation import DECODE, PREFILL
 from opcost.progress import Progress
 from opcost.reporting.token_tables import print_tokens, token_lines, tokens_object
 from opcost.running.request import RunRequest
+from opcost.stages.predict import kept_costs
 from opcost.stages.tokens import Point, TokenReport, TokenRequest, WorkPart, tokens
 from opcost.storage.configs import ModelFolders
 from opcost.storage.language_models import LanguageModel
@@ -73,6 +75,21 @@ def test_weights_of_functions_are_weights_too(request_of: RunRequest, folder: Pa
     wish = TokenRequest("gpt2", model, (1,), (16,), TORCH_DEFAULT, "H200", None)
     step = tokens(request_of, wish, folder / "cache", Progress()).costs[-1]
     assert 0.9 < step.weights_ratio < 1
+
+
+def test_configs_and_what_was_learned_are_read_once_for_all_points(
+    request_of: RunRequest, folder: Path, report: TokenReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+
+    def recorded(function: Callable[..., object]) -> Callable[..., object]:
+        return lambda *given: read.append(given) or function(*given)
+
+    monkeypatch.setattr(ModelFolders, "sound_configs", recorded(ModelFolders.sound_configs))
+    monkeypatch.setattr("opcost.stages.predict.kept_costs", recorded(kept_costs))
+    wish = TokenRequest("small", SMALL, (1,), (128, 1024), TORCH_DEFAULT, "H200", None)
+    assert tokens(request_of, wish, folder / "cache", Progress()).costs == report.costs[:4]
+    assert len(read) == 2
 
 
 def test_a_model_whose_cache_has_no_keys_is_refused(request_of: RunRequest, folder: Path) -> None:
