@@ -53,7 +53,7 @@ from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.call_states import eviction
 from opcost.torch_backend.capture import capture, run_first, steady
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
-from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls
+from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls, untraced_gap
 from opcost.torch_backend.probes import with_memory_peak
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import precision, torch_state
@@ -286,6 +286,25 @@ def test_a_call_takes_beside_an_eviction_what_it_takes_alone(is_traced: bool) ->
     found = measure_beside(pair, instruments, relative_error=0.01)
     alone = measure(as_graph(EagerWorkload(Calls(call), GPU)), instruments, HALF_A_SECOND)
     assert found.time_s == pytest.approx(alone.time_s, rel=0.03)
+
+
+def test_a_switch_is_missing_where_a_kernel_follows_itself_in_its_loop_only() -> None:
+    x = torch.randn(2**20, device=GPU)
+    y, stream = torch.empty_like(x), torch.cuda.Stream(GPU)
+
+    def restore() -> None:
+        torch.mul(x, 1, out=y)
+
+    def restore_and_call() -> None:
+        restore()
+        y.relu_()
+
+    several = [Calls(lambda: x.relu()), Calls(lambda: x.tanh().relu()), Calls(restore_and_call, overhead=restore)]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream), torch.inference_mode():
+        for calls in several:
+            calls.cycle()
+        assert [untraced_gap(calls, stream).missing_switches for calls in several] == [1, 0, -1]
 
 
 def kernels_of(run: Call) -> Counter[str]:

@@ -329,21 +329,24 @@ def busy_s(spans: NDArray[np.int64]) -> NDArray[np.float64]:
 class UntracedGap:
     """The time in s of a call in a loop that is in none of its kernels in a trace; below 0 if that prolongs them.
 
-    ``kinds`` is the number of different kernels.
+    ``kinds`` is the number of different kernels. ``missing_switches`` is the number of those that follow another kind
+    in a model, but not in the loop; below 0 if the loop has more.
     """
 
     time_s: float
     kinds: int
+    missing_switches: int
 
 
 def untraced_gap(calls: Calls, stream: torch.cuda.Stream) -> UntracedGap:
     """Measure the gap of calls that have been made before on a stream, without their overhead."""
     gap = _gap_of(calls.cycle, stream)
-    time_s, kinds = gap.time_s / calls.period, gap.kinds
+    time_s, kinds, missing = gap.time_s / calls.period, gap.kinds, gap.missing_switches
     if calls.overhead is not None:
         overhead = _gap_of(calls.overhead, stream)
         time_s, kinds = time_s - overhead.time_s / calls.period, kinds - overhead.kinds
-    return UntracedGap(time_s, max(kinds, 1))
+        missing -= overhead.missing_switches
+    return UntracedGap(time_s, max(kinds, 1), missing)
 
 
 def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
@@ -362,7 +365,8 @@ def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
     differences_s = [replays_s(graphs[1]) - replays_s(graphs[0]) for _ in range(PROBE_REPLAYS)]
     spans, kinds = kernel_spans(graphs[1], GAP_REPLAYS)
     traced_s = float(np.median(busy_s(spans.reshape(GAP_REPLAYS, -1, 2)))) / graphs[1].cycles
-    return UntracedGap(statistics.median(differences_s) / fewer - traced_s, kinds)
+    # A single kind follows itself.
+    return UntracedGap(statistics.median(differences_s) / fewer - traced_s, kinds, int(kinds == 1))
 
 
 class GraphRecorder:

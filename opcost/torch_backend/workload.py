@@ -239,7 +239,7 @@ class TracedWorkload(PairedWorkload):
         with refused_calls(eager.device), eager.context():
             self._others = kernel_spans(self._alone, 1)[0].shape[1]
             gap = untraced_gap(calls, self._both.stream)
-        self._untraced_s = gap.time_s + gap.kinds * switch_s(eager.device)
+        self._untraced_s = gap.time_s + gap.missing_switches * switch_s(eager.device)
         self._times_s: list[float] = []
 
     def run(self, rounds: int) -> int:
