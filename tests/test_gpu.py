@@ -299,7 +299,7 @@ def test_a_switch_is_missing_where_a_kernel_follows_itself_in_its_loop_only() ->
         restore()
         y.relu_()
 
-    several = [Calls(lambda: x.relu()), Calls(lambda: x.tanh().relu()), Calls(restore_and_call, overhead=restore)]
+    several = [Calls(x.relu), Calls(lambda: x.tanh().relu()), Calls(restore_and_call, overhead=restore)]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream), torch.inference_mode():
         for calls in several:
