@@ -14,6 +14,7 @@ from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.estimates import ratio_if_known
+from opcost.invocation import command
 from opcost.measuring.conditions import CONTIGUOUS, device_type_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts, of_operators, select, share
@@ -37,7 +38,7 @@ from opcost.torch_backend.capture import capture
 from opcost.torch_backend.passes import in_phase
 from opcost.torch_backend.ready_model import REFUSALS
 from opcost.torch_backend.switches import autocast, reported_switches
-from opcost.torch_backend.workload import one_line
+from opcost.torch_backend.workload import one_line, synchronize
 from opcost.units import some_of
 
 COUNTING_RATES = {"cpu": Rates(2e-11, 5e-10, 0.3), "cuda": Rates(5e-14, 5e-13, 0.5), META: Rates(0.0, 0.0, 0.25)}
@@ -168,7 +169,20 @@ def count_operators(
     tasks = _tasks(request, on_meta, configs)
     whitelist = request.whitelist_if_any()
     with reported(progress, len(tasks), [task.expected_s for task in tasks]):
-        reports = [_count_and_report(task, request, whitelist, progress, is_strict) for task in tasks]
+        reports: list[CountReport | CountFailure] = []
+        faulty = ""
+        for task in tasks:
+            name = task.config.name
+            if faulty:
+                again = command("count", name, has_code=task.config.code is not None)
+                reason = f"{name}: {faulty} has ended the device's work for this process; to count it, run {again}"
+                progress.begin(name)
+                progress.fail(reason)
+                reports.append(CountFailure(name, reason))
+                continue
+            reports.append(_count_and_report(task, request, whitelist, progress, is_strict))
+            if isinstance(reports[-1], CountFailure) and not _works(task.device):
+                faulty = name
     return [*reports, *(CountFailure(one.name, line) for one in refused for line in check_that_code_may_run(one))]
 
 
@@ -271,6 +285,15 @@ def _count_and_report(
         return CountFailure(config.name, str(error))
     progress.finish(_counted_words(counts))
     return _count_report(config.name, counts, whitelist, left_out)
+
+
+def _works(device: str) -> bool:
+    """Return whether a device works after a failure: a fault of CUDA, such as an index beyond a table, is for good."""
+    try:
+        synchronize(device)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _counted_words(counts: OperatorCounts) -> str:

@@ -117,6 +117,26 @@ def test_done_models_are_counted_only_if_they_are_named_and_are_filtered_all_the
     assert FILTERED_COUNTS.path(config_of(tmp_path, "small")).exists()
 
 
+def test_models_behind_one_that_breaks_the_device_are_left_to_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of CUDA stays in a process: whatever is asked of the device then fails."""
+    add_model(tmp_path, "a_good", "squeezenet1_1", [2, 3, 32, 32])
+    add_model(tmp_path, "b_faulty", "resnet18", [2, 4, 32, 32])
+    add_model(tmp_path, "c_good", "squeezenet1_1", [2, 3, 64, 64])
+
+    def fail(device: str) -> None:
+        raise RuntimeError(f"CUDA error on {device}: device-side assert triggered")
+
+    monkeypatch.setattr("opcost.stages.count.synchronize", fail)
+    first, faulty, left = count_operators(request(tmp_path), RecordedProgress())
+    assert not isinstance(first, CountFailure)
+    assert isinstance(faulty, CountFailure)
+    assert isinstance(left, CountFailure)
+    assert "b_faulty has ended the device's work for this process" in left.reason
+    assert "count c_good" in left.reason
+
+
 def test_models_that_do_not_run_on_their_input_are_reported_at_once_and_the_others_are_counted(tmp_path: Path) -> None:
     add_model(tmp_path, "a_small", "resnet18", [2, 4, 32, 32])
     add_model(tmp_path, "b_vit", "vit_b_16", [1, 3, 32, 32])
