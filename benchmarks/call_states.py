@@ -6,7 +6,7 @@ Needs a GPU. Each time is that beyond the same work without the call. --data: a 
 so many bytes of other data. --code: a call behind so many kinds of other kernels since it ran last. --precision: a call
 in a state, with its error and the time that it took, by the precision that was asked for. --behind: the time of a call
 as a difference, with rests of so many microseconds behind it, as a difference before a kernel that hides what the call
-leaves to write back, and as it is measured: in a trace, with the gap of loops of the call and the switches that these lack.
+leaves to write back, and as it is measured: in a trace, with the gap of loops of the call and the switches they lack.
 --loops: loops of calls by size, whose bytes from and to memory `ncu --clock-control none --cache-control none
 --replay-mode app-range --metrics dram__bytes_read.sum,dram__bytes_write.sum` counts. --energy: time and energy of calls
 in loops of themselves, of copies with other inputs in turn, with other outputs in turn, and of both, and behind other
