@@ -151,8 +151,8 @@ def behind_rows(rests_us: list[int]) -> Iterator[list[object]]:
     slow = partial(torch.digamma, numbers, out=torch.empty_like(numbers))
     for name, layer in (*operators(), *images_in_fp32()):
         number = len(distinct_tensors(layer.args, layer.kwargs))
-        for place, is_far in ((Place.NEAR, False), (Place.NEAR, True), (Place.FAR, True)):
-            state = CallState((place, *(Place.FAR,) * (number - 1)), False, is_far)
+        for place, code in ((Place.NEAR, Place.NEAR), (Place.NEAR, Place.FAR), (Place.FAR, Place.FAR)):
+            state = CallState((place, *(Place.FAR,) * (number - 1)), False, code)
             calls, row = calls_in_state(layer, state, evict), list[object]()
             assert calls.overhead is not None
             assert calls.alone is not None
@@ -198,8 +198,8 @@ def precision_rows(seconds: list[float]) -> Iterator[list[object]]:
     for name, layer in operators():
         inputs = sum(isinstance(one, torch.Tensor) for one in layer.args)
         for place in Place:
-            state = CallState((place,) * inputs, False, place is Place.FAR)
-            calls, row = calls_in_state(layer, state, evict), list[object]()
+            state = CallState((place,) * inputs, False, place)
+            calls, row = calls_in_state(layer, state, evict, layer.call), list[object]()
             for precise in seconds:
                 try:
                     found_us, error_us, taken_s = timed_in(

@@ -70,10 +70,10 @@ class ModelOperatorRow(CountedCall, CountedRun, CaseColumns):
     reuse: Annotated[
         tuple[tuple[Annotated[str, Values("distances", is_reuse)], Count], ...],
         Column(
-            "how far back the calls' data and code were used, such as `0,37;250;3;40 12` for 12 calls: since each "
+            "how far back the calls' data and code were used, such as `0,37;250;3;40;90 12` for 12 calls: since each "
             "input, and since the weights, were used, the run used so many tenths of MB of distinct memory; since the "
             "same kernels ran, so many other kinds of calls; between two uses of the results at most so many tenths of "
-            "MB, without it unknown; empty if all is unknown, and in the model's own row",
+            "MB, and since the same kernels ran; empty if all is unknown, and in the model's own row",
             Values("distances and numbers", lambda found: all(0 < number <= MAXIMUM_CALLS for _, number in found)),
         ),
     ] = ()

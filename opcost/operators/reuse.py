@@ -23,7 +23,7 @@ SMALLEST_BYTES = 10**5
 
 FAR_CODE = 99
 
-_TEXT = re.compile(r"(\d{1,5}(,\d{1,5})*)?;(\d{1,5})?;\d{1,2}(;\d{1,5})?", re.ASCII)
+_TEXT = re.compile(r"(\d{1,5}(,\d{1,5})*)?;(\d{1,5})?;\d{1,2}(;(\d{1,5})?(;\d{1,5})?)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,23 @@ class Reuse:
     output: reading and writing go on side by side.
     ``code`` is the number of other kinds of calls since the last one of the same kind, at most ``FAR_CODE``.
     ``outputs`` is the longest distance between two uses of what the call writes, until its memory is written again; at
-    least half of the bytes have no longer one. None without any, and in counts of former versions.
+    least half of the bytes have no longer one. None without any, and in counts of former versions. ``code_bytes`` is
+    the distinct memory that the run used since the last call of the same kind; None in counts of former versions.
     """
 
     inputs: tuple[Count, ...]
     weights: Count | None
     code: Count
     outputs: Count | None = None
+    code_bytes: Count | None = None
 
     @property
     def text(self) -> str:
-        """One word for tables: tenths of MB of the inputs; of weights; the number of kinds of calls; of the outputs."""
+        """One word for tables: tenths of MB of inputs; of weights; number of kinds of calls; MB of outputs; of code."""
         inputs = ",".join(str(one // SMALLEST_BYTES) for one in self.inputs)
-        weights = "" if self.weights is None else self.weights // SMALLEST_BYTES
-        outputs = "" if self.outputs is None else f";{self.outputs // SMALLEST_BYTES}"
-        return f"{inputs};{weights};{self.code}{outputs}"
+        weights, outputs, code = (_tenths(one) for one in (self.weights, self.outputs, self.code_bytes))
+        others = f";{outputs};{code}".rstrip(";")
+        return f"{inputs};{weights};{self.code}{others}"
 
 
 def is_reuse(text: str) -> bool:
@@ -62,10 +64,14 @@ def parse_reuse(text: str) -> Reuse:
     """Return the reuse distances that a text describes; a ValueError if it describes none."""
     if not is_reuse(text):
         raise ValueError(f"{text!r} is no text of reuse distances")
-    inputs, weights, code, *outputs = text.split(";")
+    inputs, weights, code, *others = text.split(";")
     distances = tuple(int(one) * SMALLEST_BYTES for one in inputs.split(",") if one)
-    far_outputs = int(outputs[0]) * SMALLEST_BYTES if outputs else None
-    return Reuse(distances, int(weights) * SMALLEST_BYTES if weights else None, int(code), far_outputs)
+    far_weights, *far_others = (int(one) * SMALLEST_BYTES if one else None for one in (weights, *others))
+    return Reuse(distances, far_weights, int(code), *far_others)
+
+
+def _tenths(size: int | None) -> str:
+    return "" if size is None else str(size // SMALLEST_BYTES)
 
 
 # The state of a call on a card
@@ -82,7 +88,10 @@ HALF_FROM, HALF_TO = 0.25, 0.75
 
 
 class Place(Enum):
-    """Where a call finds an input: in the cache, there as far as another one left it room, or in memory."""
+    """Where a call finds an input: in the cache, there as far as another one left it room, or in memory.
+
+    Code is half near if it is in the cache that it shares with data, but no more in its own.
+    """
 
     NEAR = "near"
     HALF = "half"
@@ -90,7 +99,9 @@ class Place(Enum):
 
 
 _PLACES = "|".join(place.value for place in Place)
-_STATE = re.compile(rf"inputs((?: (?:{_PLACES})(?:\*[1-9]\d{{0,4}})?)*)(, weights far)?(, code far)?", re.ASCII)
+_STATE = re.compile(
+    rf"inputs((?: (?:{_PLACES})(?:\*[1-9]\d{{0,4}})?)*)(, weights far)?(?:, code (half|far))?", re.ASCII
+)
 
 LONGEST_LIST = 64
 """The largest number of places that are written one by one; of more, equal ones in a row have their number."""
@@ -141,11 +152,11 @@ class NearLimits:
 
 @dataclass(frozen=True)
 class CallState:
-    """The place of each distinct tensor of a call's arguments; whether its weights and its code are far."""
+    """The place of each distinct tensor of a call's arguments; whether its weights are far; the place of its code."""
 
     inputs: tuple[Place, ...]
     far_weights: bool
-    far_code: bool
+    code: Place
 
     def __str__(self) -> str:
         texts = [place.value for place in self.inputs]
@@ -153,7 +164,8 @@ class CallState:
             runs = [(text, len(list(equal))) for text, equal in groupby(texts)]
             texts = [text if number == 1 else f"{text}*{number}" for text, number in runs]
         inputs = "".join(f" {text}" for text in texts)
-        return f"inputs{inputs}{', weights far' * self.far_weights}{', code far' * self.far_code}"
+        code = "" if self.code is Place.NEAR else f", code {self.code.value}"
+        return f"inputs{inputs}{', weights far' * self.far_weights}{code}"
 
 
 def parse_state(text: str) -> CallState:
@@ -164,7 +176,7 @@ def parse_state(text: str) -> CallState:
     inputs, weights, code = found.groups()
     runs = (word.partition("*") for word in inputs.split())
     places = tuple(Place(text) for text, _, number in runs for _ in range(int(number or 1)))
-    return CallState(places, weights is not None, code is not None)
+    return CallState(places, weights is not None, Place(code or Place.NEAR.value))
 
 
 def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallState | None:
@@ -173,7 +185,10 @@ def state_of(operator: OperatorTuple, reuse: Reuse, limits: NearLimits) -> CallS
     if len(specs) != len(reuse.inputs):
         return None
     places = (limits.place(distance, spec.memory_bytes) for spec, distance in zip(specs, reuse.inputs, strict=True))
-    return CallState(tuple(places), (reuse.weights or 0) > limits.data_bytes, reuse.code > limits.code)
+    code = Place.NEAR if reuse.code <= limits.code else Place.FAR
+    if code is Place.FAR and reuse.code_bytes is not None and reuse.code_bytes <= limits.data_bytes:
+        code = Place.HALF
+    return CallState(tuple(places), (reuse.weights or 0) > limits.data_bytes, code)
 
 
 # Distances of a run
@@ -208,7 +223,7 @@ def reuses(uses: Sequence[Use]) -> list[Reuse]:
     A block that a call writes first takes the smallest free memory that is large enough. At the end of a run all that
     it created is freed.
     """
-    memory, codes = _Memory(), _Order()
+    memory, codes = _Memory(), dict[Hashable, int]()
     found: list[Reuse] = []
     for first in (0, len(uses)):
         # The second run finds what the first one left, and writes over it.
@@ -220,14 +235,18 @@ def reuses(uses: Sequence[Use]) -> list[Reuse]:
     ]
 
 
-def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order, first: int) -> Iterator[Reuse]:
+def _one_run(uses: Iterable[Use], memory: _Memory, codes: dict[Hashable, int], first: int) -> Iterator[Reuse]:
+    """Yield the distances; ``codes`` has the kinds of calls in the order of their last ones, and when that began."""
     for call, use in enumerate(uses, first):
         memory.free(*use.freed)
         inputs = tuple(memory.distance_bytes(block) for block, _ in use.inputs)
         weights = [memory.distance_bytes(block) for block, _ in use.weights]
-        yield Reuse(inputs, max(weights, default=None), codes.distance(use.code, FAR_CODE))
+        kinds = len(codes) - 1 - list(codes).index(use.code) if use.code in codes else FAR_CODE
+        code_bytes = memory.used_bytes(codes[use.code]) if use.code in codes else FAR_BYTES
+        yield Reuse(inputs, max(weights, default=None), min(kinds, FAR_CODE), code_bytes=code_bytes)
         if use.code is not None:
-            codes.use(use.code, 1)
+            codes.pop(use.code, None)
+            codes[use.code] = memory.uses
         written = dict(use.written)
         read = {block: size for block, size in (*use.inputs, *use.weights) if block not in written}
         for block, size in read.items():
@@ -236,25 +255,6 @@ def _one_run(uses: Iterable[Use], memory: _Memory, codes: _Order, first: int) ->
         beside = tuple(block for block, _ in use.inputs if block in read)
         for block, size in written.items():
             memory.use_block(block, size, beside, call)
-
-
-class _Order:
-    """Items with their sizes, the one that was used last at the end."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[Hashable, int] = {}
-
-    def use(self, item: Hashable, size: int) -> None:
-        self._sizes[item] = max(size, self._sizes.pop(item, 0))
-
-    def distance(self, item: Hashable, limit: int) -> int:
-        """Return the size of all items that were used since another, the limit if that is unknown."""
-        total = 0
-        for other in reversed(self._sizes) if item in self._sizes else ():
-            if other == item or total >= limit:
-                return min(total, limit)
-            total += self._sizes[other]
-        return limit
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ class _Memory:
         self._free: set[int] = set()
         self._beside: dict[int, tuple[int, ...]] = {}
         self._written_over: dict[int, list[_Fragment]] = {}
-        self._end = self._uses = 0
+        self._end = self.uses = 0
 
     @property
     def created(self) -> tuple[int, ...]:
@@ -295,6 +295,10 @@ class _Memory:
         others = (self._fragments[address] for address in self._beside[block] if address in self._fragments)
         beside = sum(one.size for one in others if one.used < own.used)
         return _rounded(min(self._later_bytes(own) + min(beside, own.size) // 2, FAR_BYTES))
+
+    def used_bytes(self, since: int) -> int:
+        """Return the bytes that were used since so many uses."""
+        return _rounded(min(sum(one.size for one in self._fragments.values() if one.used >= since), FAR_BYTES))
 
     def kept_for_bytes(self, call: int, written_bytes: int) -> int:
         """Return the longest distance between two uses of what a call wrote; at least half of it has no longer one."""
@@ -319,8 +323,8 @@ class _Memory:
         if call is not None:
             self._write_over(own)
             own = _Fragment(own.size, own.used, call)
-        self._fragments[address] = replace(own, used=self._uses)
-        self._uses += 1
+        self._fragments[address] = replace(own, used=self.uses)
+        self.uses += 1
 
     def _later_bytes(self, own: _Fragment) -> int:
         return sum(one.size for one in self._fragments.values() if one.used > own.used)
@@ -357,7 +361,7 @@ class _Memory:
             if rest:
                 self._fragments[end] = replace(old, size=rest)
                 self._free.add(end)
-        self._fragments[address] = _Fragment(size, self._uses)
+        self._fragments[address] = _Fragment(size, self.uses)
         return address
 
     def _spaces(self) -> Iterator[tuple[int, int]]:

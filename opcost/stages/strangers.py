@@ -109,7 +109,7 @@ def drawn_cases(cases: Iterable[Case], number: int, seed: int) -> list[Case]:
 def as_stranger(case: Case) -> Case:
     """Return a case in the state of a stranger: everything is far."""
     inputs = len(distinct_specs(case.operator.arguments))
-    return replace(case, state=str(CallState((Place.FAR,) * inputs, not case.operator.is_function, True)))
+    return replace(case, state=str(CallState((Place.FAR,) * inputs, not case.operator.is_function, Place.FAR)))
 
 
 class Insertion(ObservingMode):

@@ -25,7 +25,7 @@ from opcost.measuring.instruments import NOTHING, Finding, Observer
 from opcost.measuring.protocol import cycles_and_pause
 from opcost.measuring.workload import Call, Calls, Workload
 from opcost.operators.input_roles import ATTENTION_BACKWARD
-from opcost.operators.reuse import CallState
+from opcost.operators.reuse import CallState, Place
 from opcost.operators.tuples import DEFAULT_SEED, OperatorTuple
 from opcost.operators.values import NORMAL_DATA, InputData
 from opcost.torch_backend.call_states import calls_in_state, eviction
@@ -324,7 +324,9 @@ def operator_workload(
         layer = Layer(*operator_call(operator, device, data))
         with context():
             if state is not None:
-                calls = calls_in_state(layer, state, eviction(device))
+                is_half = state.code is Place.HALF
+                twin = Layer(*operator_call(operator, device, data)).call if is_half else None
+                calls = calls_in_state(layer, state, eviction(device), twin)
             else:
                 calls = repeated(layer, restores=is_gpu(device))
             flags: Flags = ()

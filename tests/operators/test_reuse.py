@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,9 @@ from opcost.operators.reuse import (
     parse_reuse,
     parse_state,
     reuses,
+    state_of,
 )
+from opcost.operators.tuples import OperatorTuple, TensorSpec
 
 MB = 10**6
 X, A, B, C, W = range(5)
@@ -51,6 +54,21 @@ def test_freed_memory_is_written_again():
 def test_code_is_as_far_as_the_kinds_of_calls_in_between():
     found = reuses([use([X], code=code) for code in ("add", "mul", "add", "mul", "mul", "norm")])
     assert [one.code for one in found] == [2, 2, 1, 1, 0, 2]
+
+
+def test_code_is_as_far_as_the_memory_that_was_used_since_it_ran():
+    found = reuses([use([X], [A], code="add"), use([A], [B], code="mul"), use([B], [C], code="add")])
+    assert [one.code_bytes for one in found] == [2 * MB, 4 * MB, 3 * MB]
+
+
+def test_code_is_half_near_where_it_shares_the_cache_with_few_data():
+    limits, add = (
+        NearLimits(30 * MB, 3, 33 * MB, 56 * MB),
+        OperatorTuple("torch.Tensor.neg", (), (TensorSpec((4,), "float32"),), mode=None),
+    )
+    far = [Reuse((0,), None, 4, 0, code_bytes) for code_bytes in (30 * MB, 31 * MB, None)]
+    states = [state_of(add, one, limits) for one in (replace(far[0], code=3), *far)]
+    assert [one.code for one in states] == [Place.NEAR, Place.HALF, Place.FAR, Place.FAR]
 
 
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True), min_size=1))
@@ -90,6 +108,8 @@ def test_memory_is_used_by_one_block_at_a_time(data):
         (Reuse((), FAR_BYTES, FAR_CODE), ";10000;99"),
         (Reuse((100_000,), 0, 0), "1;0;0"),
         (Reuse((), None, 2, 31 * MB), ";;2;310"),
+        (Reuse((MB,), None, 2, None, 4 * MB), "10;;2;;40"),
+        (Reuse((), 0, 2, 0, 0), ";0;2;0;0"),
     ],
 )
 def test_texts_are_read_again(reuse, text):
@@ -199,13 +219,13 @@ def test_what_is_written_over_was_kept_for_the_bytes_that_were_used_since(data):
     assert found == expected
 
 
-@given(st.lists(st.sampled_from(Place), max_size=3 * LONGEST_LIST), st.booleans(), st.booleans())
-def test_states_are_read_again(places, far_weights, far_code):
-    state = CallState(tuple(places), far_weights, far_code)
+@given(st.lists(st.sampled_from(Place), max_size=3 * LONGEST_LIST), st.booleans(), st.sampled_from(Place))
+def test_states_are_read_again(places, far_weights, code):
+    state = CallState(tuple(places), far_weights, code)
     assert parse_state(str(state)) == state
     assert ("*" in str(state)) <= (len(places) > LONGEST_LIST)
 
 
 def test_equal_places_of_a_long_list_have_their_number():
-    assert str(CallState((Place.NEAR,) * 202 + (Place.FAR,), False, True)) == "inputs near*202 far, code far"
-    assert str(CallState((Place.NEAR,) * 3, False, False)) == "inputs near near near"
+    assert str(CallState((Place.NEAR,) * 202 + (Place.FAR,), False, Place.FAR)) == "inputs near*202 far, code far"
+    assert str(CallState((Place.NEAR,) * 3, False, Place.NEAR)) == "inputs near near near"

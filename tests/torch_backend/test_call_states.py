@@ -45,18 +45,25 @@ def work(layer: Layer, state: CallState, calls: int = 1) -> list[object]:
 @pytest.mark.parametrize(
     ("state", "done"),
     [
-        (CallState((NEAR, NEAR), False, False), ["data", "writes 0", "writes 1", "add"]),
-        (CallState((FAR, NEAR), False, True), ["data", "code besides torch.float32", "data", "writes 1", "add"]),
-        (CallState((FAR, FAR), False, False), ["data", "add"]),
-        (CallState((HALF, FAR), False, False), ["data", "writes 0", "add"]),
+        (CallState((NEAR, NEAR), False, NEAR), ["data", "writes 0", "writes 1", "add"]),
+        (CallState((FAR, NEAR), False, FAR), ["data", "code besides torch.float32", "data", "writes 1", "add"]),
+        (CallState((FAR, FAR), False, NEAR), ["data", "add"]),
+        (CallState((HALF, FAR), False, NEAR), ["data", "writes 0", "add"]),
     ],
 )
 def test_near_inputs_are_written_behind_the_eviction(state, done):
     assert work(Layer(torch.add, (ONES.clone(), ONES.clone()), {}), state) == done
 
 
+def test_code_that_shares_the_cache_with_data_comes_there_behind_the_eviction():
+    evict, layer = Noted(), Layer(torch.neg, (ONES.clone(),), {})
+    calls = calls_in_state(layer, CallState((FAR,), False, HALF), evict, lambda: evict.done.append("twin"))
+    calls.cycle()
+    assert evict.done == ["data", "twin", "code besides torch.float32"]
+
+
 def test_under_autocast_the_operators_kernels_are_those_of_the_dtype_it_casts_to():
-    layer, state = Layer(torch.neg, (ONES.clone(),), {}), CallState((FAR,), False, True)
+    layer, state = Layer(torch.neg, (ONES.clone(),), {}), CallState((FAR,), False, FAR)
     with torch.autocast("cpu", torch.bfloat16):
         assert work(layer, state) == ["data", "code besides torch.bfloat16", "data", "neg"]
 
@@ -64,7 +71,7 @@ def test_under_autocast_the_operators_kernels_are_those_of_the_dtype_it_casts_to
 def test_what_is_written_half_comes_from_other_memory():
     value, read = ONES.clone(), []
     for place in (NEAR, HALF):
-        write = calls_in_state(Layer(torch.neg, (value,), {}), CallState((place,), False, False), Noted()).overhead  # type: ignore[arg-type]
+        write = calls_in_state(Layer(torch.neg, (value,), {}), CallState((place,), False, NEAR), Noted()).overhead  # type: ignore[arg-type]
         with running_calls(), ObservingMode(lambda one: (read.append(storage_of(one.args[0])), one.run())[1]):
             write()
     assert [one == storage_of(value) for one in read] == [True, False]
@@ -74,7 +81,7 @@ def test_weights_of_a_module_are_near_or_far_together():
     layer = Layer(nn.Linear(4, 4), (ONES.clone(),), {})
     evict = Noted()
     for is_far, writes in ((True, 1), (False, 3)):
-        calls = calls_in_state(layer, CallState((NEAR,), is_far, False), evict)  # type: ignore[arg-type]
+        calls = calls_in_state(layer, CallState((NEAR,), is_far, NEAR), evict)  # type: ignore[arg-type]
         seen = []
         with running_calls(), ObservingMode(lambda one, seen=seen: (seen.append(one.name), one.run())[1]):
             calls.overhead()
@@ -83,7 +90,7 @@ def test_weights_of_a_module_are_near_or_far_together():
 
 def test_tensors_of_a_long_list_that_no_call_changes_are_written_in_their_own_place():
     tensors = [torch.full((3,), float(number)) for number in range(20)]
-    state = CallState((NEAR,) * 12 + (HALF,) * 8, False, False)
+    state = CallState((NEAR,) * 12 + (HALF,) * 8, False, NEAR)
     calls = calls_in_state(Layer(torch._foreach_mul, (tensors, 2.0), {}), state, Noted())  # type: ignore[arg-type]
     seen: list[tuple[str, int]] = []
     with running_calls(), ObservingMode(lambda one: (seen.append((one.name, len(one.args[0]))), one.run())[1]):
@@ -96,7 +103,7 @@ def test_the_tensors_of_a_long_list_are_written_together_and_stay():
     tensors = [torch.full((3,), float(number)) for number in range(20)]
     layer = Layer(torch._foreach_mul_, (tensors, 2.0), {})
     for place in (NEAR, FAR):
-        calls = calls_in_state(layer, CallState((place,) * 20, False, False), Noted())  # type: ignore[arg-type]
+        calls = calls_in_state(layer, CallState((place,) * 20, False, NEAR), Noted())  # type: ignore[arg-type]
         seen: list[str] = []
         with running_calls(), ObservingMode(lambda one, seen=seen: (seen.append(one.name), one.run())[1]):
             calls.cycle()
@@ -110,7 +117,7 @@ def test_the_tensors_of_a_long_list_are_written_together_and_stay():
 def test_an_operation_in_place_finds_the_same_values_each_time(is_far):
     changed = ONES.clone()
     done = work(
-        Layer(torch.Tensor.add_, (changed, 2.0), {}), CallState((FAR if is_far else NEAR,), False, False), calls=3
+        Layer(torch.Tensor.add_, (changed, 2.0), {}), CallState((FAR if is_far else NEAR,), False, NEAR), calls=3
     )
     assert changed.tolist() == 4 * [3.0]
     assert done == 3 * (["data", "writes 0", "data", "writes 0"] if is_far else ["data", "writes 0", "writes 0"])
@@ -125,13 +132,13 @@ def test_values_of_any_dtype_stay():
     values.append(torch.randn(4, 6)[:, ::2])
     for value in values:
         expected = value.clone()
-        work(Layer(torch.clone, (value,), {}), CallState((NEAR,), False, False), calls=2)
+        work(Layer(torch.clone, (value,), {}), CallState((NEAR,), False, NEAR), calls=2)
         assert torch.equal(value, expected)
 
 
 def test_a_state_of_other_inputs_is_refused():
     with pytest.raises(CannotMeasureError, match="2 inputs, not of 1"):
-        work(Layer(torch.neg, (ONES,), {}), CallState((NEAR, FAR), False, False))
+        work(Layer(torch.neg, (ONES,), {}), CallState((NEAR, FAR), False, NEAR))
 
 
 def test_the_eviction_of_a_device_runs():
