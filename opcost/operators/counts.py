@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from opcost.columns import COUNT, SHARE, Column, Columns, Values, grouped, one_of
-from opcost.operators.input_roles import patterned_inputs, shown_inputs, shows_spread
+from opcost.operators.input_roles import only_written, patterned_inputs, shown_inputs, shows_spread
 from opcost.operators.reuse import NearLimits, Reuse, state_of
 from opcost.operators.texts import parse_value
 from opcost.operators.tuples import (
@@ -169,26 +168,33 @@ class OperatorCount(CountedCall, CalledOperator):
         has_patterned = all(len(call) in (0, patterned) for call in self.patterns)
         return None if has_inputs and has_patterned else "its values do not match its inputs"
 
-    @property
+    @cached_property
+    def input_sizes(self) -> tuple[int, ...]:
+        """The bytes of each distinct tensor among the arguments, 0 for one that a call only writes; then the weights'.
+
+        Of a table a call may read a few rows.
+        """
+        unread, most = only_written(self.operator), self.memory_bytes - self.written_bytes
+        specs = distinct_specs(self.operator.arguments)
+        sizes = [0 if spec.identity in unread else spec.memory_bytes for spec in specs]
+        return tuple(min(size, most) for size in (*sizes, self.weight_bytes or 0))
+
+    @cached_property
     def input_bytes(self) -> int:
         """The bytes that one call reads of its inputs and weights, without what it writes and reads in between."""
-        inputs = sum(spec.memory_bytes for spec in distinct_specs(self.operator.arguments))
-        # Of a table a call may read a few rows.
-        return min(inputs + (self.weight_bytes or 0), self.memory_bytes - self.written_bytes)
+        return min(sum(self.input_sizes), self.memory_bytes - self.written_bytes)
 
-    @property
+    @cached_property
     def touched_bytes(self) -> int:
         """The bytes of the distinct memory that one call reads or writes, without what it needs in between."""
-        return self.input_bytes + (0 if self.operator.is_in_place else self.written_bytes)
+        if self.operator.is_in_place and not only_written(self.operator):
+            return max(self.input_bytes, self.written_bytes)
+        return self.input_bytes + self.written_bytes
 
     def read_from_memory(self, reuse: Reuse, limits: NearLimits) -> float:
         """Return the bytes that a call with these reuse distances reads from memory, and not from a cache."""
-        inputs = [
-            (far, spec.memory_bytes)
-            for far, spec in zip(reuse.inputs, distinct_specs(self.operator.arguments), strict=True)
-        ]
-        weights = (reuse.weights or 0, self.weight_bytes or 0)
-        return min(limits.missed_bytes([*inputs, weights], self.touched_bytes), self.input_bytes)
+        inputs = zip((*reuse.inputs, reuse.weights or 0), self.input_sizes, strict=True)
+        return min(limits.missed_bytes(inputs, self.touched_bytes), self.input_bytes)
 
     @cached_property
     def captured_data(self) -> Mapping[InputData, int]:
@@ -224,7 +230,7 @@ class OperatorCount(CountedCall, CalledOperator):
         """The bytes of the distinct tensors among the outputs, 0 if they are unknown."""
         return sum(spec.memory_bytes for spec in distinct_specs([self.outputs]))
 
-    @property
+    @cached_property
     def written_bytes(self) -> int:
         return min(self.output_bytes, self.memory_bytes)
 
@@ -593,10 +599,11 @@ def _with_traffic(case: Case, count: OperatorCount, reuses: Sequence[Reuse], lim
     """Return a case in a state with the bytes that its calls read from memory and write to it."""
     if not case.state:
         return case
-    read_bytes = math.fsum(count.read_from_memory(one, limits) for one in reuses) / len(reuses)
-    apart = (one.outputs for one in reuses)
-    written = [1.0 if far is None else limits.missed_ratio(far + count.output_bytes) for far in apart]
-    return replace(case, read_bytes=read_bytes, written_ratio=math.fsum(written) / len(written))
+    read_bytes = written = 0.0
+    for one, calls in Counter(reuses).items():
+        read_bytes += calls * count.read_from_memory(one, limits)
+        written += calls * (1.0 if one.outputs is None else limits.missed_ratio(one.outputs + count.written_bytes))
+    return replace(case, read_bytes=read_bytes / len(reuses), written_ratio=written / len(reuses))
 
 
 def as_counted(cases: Iterable[Case], counts: OperatorCounts) -> tuple[Case, ...]:

@@ -30,6 +30,21 @@ WRITE_ONLY = frozenset(
 )
 """In-place functions that do not read the tensor that they write."""
 
+SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}
+"""In-place operations that write the same values each time, or random ones."""
+
+ADDS = frozenset({"add_", "sub_", "index_add_", "addmm_", "addmv_", "addbmm_", "baddbmm_"})
+"""In-place operations that the same kernel reverses, given the opposite ``alpha``."""
+
+ADDED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("index_put_", "_index_put_impl_"), ("values",)),
+    "put_": ("source",),
+    # Operations on lists have no ``alpha`` where they add numbers.
+    **dict.fromkeys(("add_", "sub_"), ("scalar", "scalars")),
+    **dict.fromkeys(("scatter_", "scatter_add_", "scatter_reduce_"), ("src", "value")),
+}
+"""In-place operations that the same kernel reverses, given the opposite of the argument of one of these names."""
+
 SMALL_RATIO = 0.01
 """The values of an input do not affect the cost if it has at most this share of the largest input's elements."""
 
@@ -63,13 +78,22 @@ def shows_spread(operator: OperatorTuple) -> bool:
 def shown_inputs(operator: OperatorTuple) -> tuple[bool, ...]:
     """Return whether values of each of the ``floating_inputs`` affect the cost; boxes are always drawn as boxes."""
     specs = operator.floating_inputs
-    # Tensors that the operator does not read.
-    first = operator.inputs[:1] if operator.short_name in WRITE_ONLY else ()
-    outs = [value for name, value in operator.keyword_inputs if name == "out"]
-    written = {spec.identity for spec in tensor_specs([*first, *outs])}
-    hidden = {identity for identity, _ in box_sides(operator)} | written
+    hidden = {identity for identity, _ in box_sides(operator)} | only_written(operator)
     smallest = SMALL_RATIO * max((spec.elements for spec in specs), default=0)
     return tuple(spec.elements > smallest and spec.identity not in hidden for spec in specs)
+
+
+def only_written(operator: OperatorTuple) -> set[int]:
+    """Return the identities of the tensors among an operator's arguments that it does not read."""
+    first = operator.inputs[:1] if operator.short_name in WRITE_ONLY else ()
+    outs = [value for name, value in operator.keyword_inputs if name == "out"]
+    return {spec.identity for spec in tensor_specs([*first, *outs])}
+
+
+def is_restored(operator: OperatorTuple) -> bool:
+    """Return whether a loop of calls writes the input again before each, because the operator changes it."""
+    reversed_or_settled = SETTLES | ADDS | ADDED.keys()
+    return operator.is_in_place and operator.short_name not in reversed_or_settled
 
 
 def box_sides(operator: OperatorTuple) -> Iterator[tuple[int, float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
@@ -32,8 +32,8 @@ class Reuse:
 
     ``inputs`` has the distance of each distinct tensor among the operator's arguments, in order, ``weights`` that of a
     module's own parameters and buffers, None without any: the bytes of distinct memory that the run used since, to two
-    digits, at most ``FAR_BYTES``. Half of the input that a call read counts as used after its output, up to half of the
-    output: reading and writing go on side by side.
+    digits, at most ``FAR_BYTES``. Half of what a call uses beside a tensor counts as used after it, but beside one that
+    it writes at most half of that: reading and writing go on side by side.
     ``code`` is the number of other kinds of calls since the last one of the same kind, at most ``FAR_CODE``.
     ``outputs`` is the longest distance between two uses of what the call writes, until its memory is written again; at
     least half of the bytes have no longer one. None without any, and in counts of former versions. ``code_bytes`` is
@@ -251,10 +251,9 @@ def _one_run(uses: Iterable[Use], memory: _Memory, codes: dict[Hashable, int], f
         read = {block: size for block, size in (*use.inputs, *use.weights) if block not in written}
         for block, size in read.items():
             memory.use_block(block, size)
-        # Products have read their weights before they write.
-        beside = tuple(block for block, _ in use.inputs if block in read)
         for block, size in written.items():
-            memory.use_block(block, size, beside, call)
+            memory.use_block(block, size, call)
+        memory.used_together([*read, *written], written)
 
 
 @dataclass(frozen=True)
@@ -270,6 +269,15 @@ class _Fragment:
     apart: int = 0
 
 
+@dataclass(frozen=True)
+class _Beside:
+    """The addresses that the last call used that used a block, the number of uses at its end, and whether it wrote."""
+
+    addresses: tuple[int, ...]
+    end: int
+    is_written: bool
+
+
 class _Memory:
     """The memory of a run by addresses, as an allocator that keeps what is freed assigns it to blocks."""
 
@@ -278,7 +286,7 @@ class _Memory:
         self._addresses: dict[int, int] = {}
         self._persistent: set[int] = set()
         self._free: set[int] = set()
-        self._beside: dict[int, tuple[int, ...]] = {}
+        self._beside: dict[int, _Beside] = {}
         self._written_over: dict[int, list[_Fragment]] = {}
         self._end = self.uses = 0
 
@@ -292,9 +300,12 @@ class _Memory:
             self._persistent.add(block)
             return FAR_BYTES
         own = self._fragments[self._addresses[block]]
-        others = (self._fragments[address] for address in self._beside[block] if address in self._fragments)
-        beside = sum(one.size for one in others if one.used < own.used)
-        return _rounded(min(self._later_bytes(own) + min(beside, own.size) // 2, FAR_BYTES))
+        beside = self._beside[block]
+        found = [self._fragments[address] for address in beside.addresses if address in self._fragments]
+        before = sum(one.size for one in found if one.used < own.used)
+        after = sum(one.size for one in found if own.used < one.used < beside.end)
+        before = min(before, own.size) if beside.is_written else before
+        return _rounded(min(self._later_bytes(own) + (before - after) // 2, FAR_BYTES))
 
     def used_bytes(self, since: int) -> int:
         """Return the bytes that were used since so many uses."""
@@ -310,9 +321,14 @@ class _Memory:
                 return _rounded(min(one.apart, FAR_BYTES))
         return FAR_BYTES
 
-    def use_block(self, block: int, size: int, beside: tuple[int, ...] = (), call: int | None = None) -> None:
-        """Use a block; ``call`` writes it, and reads others ``beside`` it."""
-        self._beside[block] = tuple(self._addresses[one] for one in beside)
+    def used_together(self, blocks: Sequence[int], written: Collection[int]) -> None:
+        """Note that a call has used these blocks, of which some are written: the last uses until now."""
+        addresses = tuple(self._addresses[block] for block in blocks)
+        self._beside |= {block: _Beside(addresses, self.uses, block in written) for block in blocks}
+
+    def use_block(self, block: int, size: int, call: int | None = None) -> None:
+        """Use a block, which ``call`` writes, if it does; its last use is that of no others beside it."""
+        self._beside[block] = _Beside((), self.uses, call is not None)
         if block in self._addresses and self._fragments[self._addresses[block]].size < size:
             # It was used in part until now.
             self._free.add(self._addresses.pop(block))

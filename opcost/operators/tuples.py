@@ -167,6 +167,17 @@ class TensorSpec:
         distinct = math.prod(size for size, stride in zip(self.shape, strides, strict=True) if stride or not size)
         return distinct * (int(bits[0]) if bits else 8) // 8
 
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes that the tensor spans in memory, with the gaps between its values."""
+        if self.strides is None or not self.elements:
+            return self.memory_bytes
+        bits, reach = (
+            BITS.search(self.dtype),
+            sum((size - 1) * one for size, one in zip(self.shape, self.strides, strict=True)),
+        )
+        return (reach + 1) * (int(bits[0]) if bits else 8) // 8
+
 
 @dataclass(frozen=True)
 class Constant:
@@ -263,9 +274,9 @@ class OperatorTuple:
     @property
     def is_in_place(self) -> bool:
         """Whether it writes its result over its first input, by its name or by ``inplace=True``."""
-        is_method = self.short_name.endswith("_") and not self.short_name.startswith("__")
-        given = {**dict(self.parameters), **dict(self.keyword_inputs)}
-        return is_method or self.short_name.startswith("__i") or given.get("inplace") is True
+        name, given = self.short_name, {**dict(self.parameters), **dict(self.keyword_inputs)}
+        is_method = name.endswith("_") and not name.startswith("__")
+        return is_method or (name.startswith("__i") and name != "__invert__") or given.get("inplace") is True
 
     @property
     def parameters_text(self) -> str:

@@ -15,7 +15,7 @@ from torch import nn
 from opcost.errors import CannotBuildError, CannotMeasureError, UserError
 from opcost.estimates import ratio_if_known
 from opcost.invocation import command
-from opcost.measuring.conditions import CONTIGUOUS, device_type_of
+from opcost.measuring.conditions import CONTIGUOUS, device_type_of, is_gpu
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts, of_operators, select, share
 from opcost.operators.grids import AnyGrid
@@ -181,7 +181,7 @@ def count_operators(
                 reports.append(CountFailure(name, reason))
                 continue
             reports.append(_count_and_report(task, request, whitelist, progress, is_strict))
-            if isinstance(reports[-1], CountFailure) and not _works(task.device):
+            if isinstance(reports[-1], CountFailure) and is_gpu(task.device) and not _works(task.device):
                 faulty = name
     return [*reports, *(CountFailure(one.name, line) for one in refused for line in check_that_code_may_run(one))]
 

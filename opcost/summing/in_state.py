@@ -17,6 +17,7 @@ from opcost.measuring.conditions import STATE, Conditions
 from opcost.measuring.flags import flags_of, joined_notes
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import Case, OperatorCount
+from opcost.operators.input_roles import is_restored
 from opcost.operators.reuse import NearLimits
 from opcost.operators.tuples import distinct_specs
 
@@ -74,9 +75,6 @@ H100 = CardCaches(
 OTHERS = CardCaches(H200.near)
 CARDS: Mapping[str, CardCaches] = MappingProxyType({"NVIDIA H200": H200, "NVIDIA H100 80GB HBM3": H100})
 
-RESTORED_RATIO = 1.5
-"""A call in place meets each byte of its input after half of a copy from another tensor and half of itself."""
-
 UNKNOWN_ENERGY = f"the energy that a state adds is known for {', '.join(CARDS)} only"
 
 
@@ -104,10 +102,12 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
     def energy_j(warm_j: Estimate | None) -> Estimate | None:
         if warm_j is None or caches.energy is None:
             return None
+        waiting_w = caches.energy.waiting_w.value
         found_j = warm_j.value + caches.energy.of([(1, added)]).value
-        time_error_j = caches.energy.waiting_w.value * measured.time_standard_error_s
-        # No call takes less than nothing.
-        return Estimate(found_j, math.hypot(warm_j.standard_error, time_error_j)) if found_j > 0 else warm_j
+        # No call draws less than a waiting device, or than in its loop if that draws less still.
+        least_w = min(waiting_w, warm_j.value / base.time_s)
+        error_j = math.hypot(warm_j.standard_error, waiting_w * measured.time_standard_error_s)
+        return Estimate(max(found_j, least_w * measured.time_s), error_j)
 
     found = measured.with_figures(measured.time, energy_j(base.energy), energy_j(base.energy_at_reference))
     energy = found.energy
@@ -138,23 +138,31 @@ def bytes_added(
 ) -> tuple[float, float]:
     """Return the bytes that a call in its state reads from memory beyond those of a warm loop, and of its writes.
 
-    Both may be negative. In a loop all that the call touches passes between two uses of a byte. A workspace stays in a
+    Both may be negative. In a loop all that the call touches passes between two uses of a byte. If the loop writes the
+    input again before each call, from a copy, a byte of the input is met after half of both. A workspace stays in a
     cache as long as the results do, if the call itself leaves it there.
     """
-    looped_bytes = float(counted.touched_bytes + workspace_bytes)
-    if counted.operator.is_in_place:
-        # Its input is written again before each call.
-        looped_bytes *= RESTORED_RATIO
-    missed_ratio = limits.missed_ratio(looped_bytes)
+    touched_bytes, changed_bytes = counted.touched_bytes + workspace_bytes, 0
+    missed = changed_missed = limits.missed_ratio(touched_bytes)
+    if is_restored(counted.operator):
+        changed_bytes = min(counted.written_bytes, counted.input_bytes)
+        missed = limits.missed_ratio(touched_bytes + changed_bytes)
+        changed_missed = limits.missed_ratio(touched_bytes / 2 + changed_bytes)
+    looped_bytes = changed_bytes * changed_missed + (counted.input_bytes - changed_bytes) * missed
     read_bytes = counted.input_bytes if case.read_bytes is None else case.read_bytes
-    written_ratio = case.written_ratio - missed_ratio
-    written_bytes = counted.written_bytes * written_ratio + workspace_bytes * max(written_ratio, 0.0)
-    return read_bytes - counted.input_bytes * missed_ratio, written_bytes
+    written_bytes = counted.written_bytes * (case.written_ratio - changed_missed)
+    return read_bytes - looped_bytes, written_bytes + workspace_bytes * max(case.written_ratio - missed, 0.0)
 
 
 def workspace_bytes_of(row: MeasurementRow, counted: OperatorCount) -> int:
-    """Return the memory of one call beyond its inputs, weights and outputs, 0 if it is unknown."""
+    """Return the memory of one call beyond its inputs, weights and outputs, 0 if it is unknown.
+
+    Libraries of products use what they allocate. Reductions may reserve more than they use: of other calls it is what
+    was counted.
+    """
     peak_bytes = row.measurement.call_memory_peak_bytes
-    inputs = sum(spec.memory_bytes for spec in distinct_specs(counted.operator.arguments))
+    if not counted.flop:
+        return counted.memory_bytes - counted.input_bytes - counted.written_bytes
+    inputs = sum(spec.stored_bytes for spec in distinct_specs(counted.operator.arguments))
     outputs = 0 if counted.operator.is_in_place else counted.output_bytes
     return 0 if peak_bytes is None else max(peak_bytes - inputs - (counted.weight_bytes or 0) - outputs, 0)

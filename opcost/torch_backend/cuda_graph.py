@@ -299,10 +299,11 @@ def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     return elapsed_ms * 1e-3
 
 
-def kernel_spans(captured: CapturedCalls, times: int) -> tuple[NDArray[np.int64], int]:
-    """Return begin and end in ns of each kernel, copy and fill by their begins (cycles, kernels, 2); how many kinds.
+def kernel_spans(captured: CapturedCalls, times: int) -> tuple[NDArray[np.int64], bool]:
+    """Return begin and end in ns of each kernel, copy and fill by their begins (cycles, kernels, 2).
 
-    Raises CannotMeasureError: the trace of these replays is not whole.
+    Also whether the last kernel of a cycle is of the same kind as its first. Raises CannotMeasureError: the trace of
+    these replays is not whole.
     """
     with warnings.catch_warnings():
         # torch warns that each trace is of its own.
@@ -311,11 +312,13 @@ def kernel_spans(captured: CapturedCalls, times: int) -> tuple[NDArray[np.int64]
             captured.replay(times)
             captured.stream.synchronize()
     events = [one for one in profiler.profiler.kineto_results.events() if one.device_type().name == "CUDA"]
-    spans = sorted((one.start_ns(), one.start_ns() + one.duration_ns()) for one in events)
+    events.sort(key=lambda one: one.start_ns())
+    spans = [(one.start_ns(), one.start_ns() + one.duration_ns()) for one in events]
     cycles = times * captured.cycles
     if not spans or len(spans) % cycles:
         raise CannotMeasureError(f"a trace of {cycles} calls has {len(spans)} kernels")
-    return np.array(spans, dtype=np.int64).reshape(cycles, -1, 2), len({one.name() for one in events})
+    is_same = events[0].name() == events[len(events) // cycles - 1].name()
+    return np.array(spans, dtype=np.int64).reshape(cycles, -1, 2), is_same
 
 
 def busy_s(spans: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -329,24 +332,22 @@ def busy_s(spans: NDArray[np.int64]) -> NDArray[np.float64]:
 class UntracedGap:
     """The time in s of a call in a loop that is in none of its kernels in a trace; below 0 if that prolongs them.
 
-    ``kinds`` is the number of different kernels. ``missing_switches`` is the number of those that follow another kind
-    in a model, but not in the loop; below 0 if the loop has more.
+    ``missing_switches`` is the number of kernels that follow another kind in a model, but not in the loop; below 0 if
+    the loop has more.
     """
 
     time_s: float
-    kinds: int
     missing_switches: int
 
 
 def untraced_gap(calls: Calls, stream: torch.cuda.Stream) -> UntracedGap:
     """Measure the gap of calls that have been made before on a stream, without their overhead."""
     gap = _gap_of(calls.cycle, stream)
-    time_s, kinds, missing = gap.time_s / calls.period, gap.kinds, gap.missing_switches
-    if calls.overhead is not None:
-        overhead = _gap_of(calls.overhead, stream)
-        time_s, kinds = time_s - overhead.time_s / calls.period, kinds - overhead.kinds
-        missing -= overhead.missing_switches
-    return UntracedGap(time_s, max(kinds, 1), missing)
+    if calls.overhead is None:
+        return UntracedGap(gap.time_s / calls.period, gap.missing_switches)
+    overhead = _gap_of(calls.overhead, stream)
+    missing = gap.missing_switches - overhead.missing_switches
+    return UntracedGap((gap.time_s - overhead.time_s) / calls.period, missing)
 
 
 def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
@@ -363,10 +364,9 @@ def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
     for captured in graphs:
         captured.replay(1)
     differences_s = [replays_s(graphs[1]) - replays_s(graphs[0]) for _ in range(PROBE_REPLAYS)]
-    spans, kinds = kernel_spans(graphs[1], GAP_REPLAYS)
+    spans, is_same = kernel_spans(graphs[1], GAP_REPLAYS)
     traced_s = float(np.median(busy_s(spans.reshape(GAP_REPLAYS, -1, 2)))) / graphs[1].cycles
-    # A single kind follows itself.
-    return UntracedGap(statistics.median(differences_s) / fewer - traced_s, kinds, int(kinds == 1))
+    return UntracedGap(statistics.median(differences_s) / fewer - traced_s, int(is_same))
 
 
 class GraphRecorder:

@@ -19,7 +19,7 @@ from opcost.columns import grouped
 from opcost.errors import CannotMeasureError
 from opcost.measuring.flags import Flag
 from opcost.measuring.workload import Call, Calls
-from opcost.operators.input_roles import WRITE_ONLY
+from opcost.operators.input_roles import ADDED, ADDS, SETTLES
 from opcost.torch_backend.cost_counter import (
     autocast_as_called,
     dispatches_itself,
@@ -30,21 +30,6 @@ from opcost.torch_backend.cost_counter import (
 from opcost.torch_backend.formulas import WRITTEN
 from opcost.torch_backend.passes import DispatchMode, running_calls
 from opcost.torch_backend.values import arguments_by_name, own_tensors, stored_parts
-
-SETTLES = WRITE_ONLY | {"fill_diagonal_", "index_copy_", "index_fill_", "masked_fill_", "masked_scatter_"}
-"""In-place operations that write the same values each time, or random ones."""
-
-ADDS = frozenset({"add_", "sub_", "index_add_", "addmm_", "addmv_", "addbmm_", "baddbmm_"})
-"""In-place operations that the same kernel reverses, given the opposite ``alpha``."""
-
-ADDED: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("index_put_", "_index_put_impl_"), ("values",)),
-    "put_": ("source",),
-    # Operations on lists have no ``alpha`` where they add numbers.
-    **dict.fromkeys(("add_", "sub_"), ("scalar", "scalars")),
-    **dict.fromkeys(("scatter_", "scatter_add_", "scatter_reduce_"), ("src", "value")),
-}
-"""In-place operations that the same kernel reverses, given the opposite of the argument of one of these names."""
 
 PRODUCTS = ("prod", "multiply")
 """The reductions that are not reversed: factors and their inverses are rounded."""

@@ -264,7 +264,8 @@ def switch_s(device: str) -> float:
 
     def measured_s() -> float:
         mixed, *single = [untraced_gap(Calls(call), stream) for call in (in_turn, *kernels)]
-        return (mixed.time_s - math.fsum(one.time_s for one in single)) / mixed.kinds
+        missing = sum(one.missing_switches for one in single) - mixed.missing_switches
+        return (mixed.time_s - math.fsum(one.time_s for one in single)) / missing
 
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))

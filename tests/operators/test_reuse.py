@@ -38,10 +38,10 @@ def test_an_output_is_near_and_a_residual_as_far_as_what_was_used_in_between():
 
 def test_what_no_call_has_written_is_as_far_as_the_whole_run():
     found = reuses([use([X], [A], [W]), use([A], [B], [5]), use([B], [C], [6])])
-    assert [one.weights for one in found] == [5 * MB, 6 * MB, 6 * MB]
-    assert found[0].inputs == (6 * MB,)
+    assert [one.weights for one in found] == [5.5 * MB, 6 * MB, 5.5 * MB]
+    assert found[0].inputs == (5.5 * MB,)
     (alone,) = reuses([use([X], [A], [W])])
-    assert (alone.inputs, alone.weights) == ((2 * MB,), MB)
+    assert (alone.inputs, alone.weights) == ((MB,), MB)
 
 
 def test_freed_memory_is_written_again():
@@ -71,15 +71,26 @@ def test_code_is_half_near_where_it_shares_the_cache_with_few_data():
     assert [one.code for one in states] == [Place.NEAR, Place.HALF, Place.FAR, Place.FAR]
 
 
-@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=3, unique=True), min_size=1))
-def test_distances_are_the_distinct_memory_between_two_uses(calls):
-    found = reuses([use(blocks) for blocks in calls])
-    order = [block for blocks in 2 * calls for block in blocks]
-    place = len(order) // 2
-    for blocks, reuse in zip(calls, found, strict=True):
-        before = order[:place][::-1]
-        assert reuse.inputs == tuple(len(set(before[: before.index(block)])) * MB for block in blocks)
-        place += len(blocks)
+@given(st.lists(st.integers(0, 5), min_size=1))
+def test_distances_are_the_distinct_memory_between_two_uses(blocks):
+    found = reuses([use([block]) for block in blocks])
+    for place, (block, reuse) in enumerate(zip(blocks, found, strict=True), len(blocks)):
+        before = (2 * blocks)[:place][::-1]
+        assert reuse.inputs == (len(set(before[: before.index(block)])) * MB,)
+
+
+SIZES = st.lists(st.integers(1, 40).map(lambda one: one * MB), max_size=3)
+
+
+@given(st.lists(st.integers(1, 40).map(lambda one: one * MB), min_size=1, max_size=3), SIZES, SIZES)
+def test_in_a_loop_all_that_a_call_touches_lies_between_two_uses_of_a_byte(inputs, weights, outputs):
+    blocks = list(enumerate([*inputs, *weights, *outputs]))
+    reads = tuple(blocks[: len(inputs)])
+    written = tuple(blocks[len(inputs) + len(weights) :])
+    (found,) = reuses([Use(reads, tuple(blocks[len(inputs) : len(inputs) + len(weights)]), written, (), "call")])
+    touched = sum(size for _, size in blocks)
+    for size, far in zip(inputs, found.inputs, strict=True):
+        assert far + (size + touched) / 2 == pytest.approx(touched, rel=0.06)
 
 
 @given(st.data())
@@ -201,7 +212,7 @@ def test_what_is_written_over_was_kept_for_the_bytes_that_were_used_since(data):
             continue
         is_new, call = block not in sizes, data.draw(st.sampled_from([None, time]))
         size = sizes.setdefault(block, data.draw(st.integers(1, 9)))
-        memory.use_block(block, size, (), call)
+        memory.use_block(block, size, call)
         distances = {byte: sum(later > own for later in used.values()) for byte, own in used.items()}
         begin = memory._addresses[block]
         for byte in range(begin, begin + size):

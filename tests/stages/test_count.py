@@ -129,6 +129,7 @@ def test_models_behind_one_that_breaks_the_device_are_left_to_another_run(
         raise RuntimeError(f"CUDA error on {device}: device-side assert triggered")
 
     monkeypatch.setattr("opcost.stages.count.synchronize", fail)
+    monkeypatch.setattr("opcost.stages.count.is_gpu", lambda device: True)
     first, faulty, left = count_operators(request(tmp_path), RecordedProgress())
     assert not isinstance(first, CountFailure)
     assert isinstance(faulty, CountFailure)
