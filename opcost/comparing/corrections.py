@@ -568,7 +568,7 @@ def at_limit(loads: Sequence[Load], limit_w: float) -> Excess | None:
 
 # Errors of corrected sums
 
-METHOD_ERROR_RATIOS: Mapping[str, float] = MappingProxyType({"time": 0.015, "energy": 0.032})
+METHOD_ERROR_RATIOS: Mapping[str, float] = MappingProxyType({"time": 0.015, "energy": 0.026})
 """The standard error of the method itself, as a share of a corrected sum of ``time`` or ``energy``.
 
 It is what sums in state are off from wholes beyond the errors of rows: the root of the mean of (ratio - 1)^2 - (its
