@@ -403,7 +403,7 @@ def _name(request: Request, conditions: Conditions, configs: Iterable[ModelConfi
     return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"
 
 
-LEARNING_VERSION = 7
+LEARNING_VERSION = 8
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 
