@@ -47,6 +47,16 @@ class Outcome:
     steps_s: Counter[str] = field(default_factory=Counter)
 
     @property
+    def place(self) -> tuple[str, str]:
+        """The kind of device and the name of the model."""
+        return self.campaign.kind, self.work.name
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why keys have failed."""
+        return [self.campaign.failed[key] for key in self.work.keys if key in self.campaign.failed]
+
+    @property
     def found(self) -> int:
         """The number of keys that were in the database already."""
         own = {item.key for item in self.work.items}
