@@ -137,7 +137,6 @@ class Campaign(Job):
                 self._waiting[key].append(outcome)
 
     def item_s(self, item: PlanItem) -> float:
-        """Return the expected time of an item in s."""
         return self._expected_s[item.key]
 
     @property
@@ -251,7 +250,6 @@ def _prefix(worker: Worker) -> str:
 
 
 def campaigns_of(executor: Executor, demand: Demand) -> dict[str, Campaign]:
-    """Return a campaign for each kind of device."""
     return {kind: Campaign(executor, kind, demand) for kind in executor.kinds}
 
 

@@ -356,11 +356,7 @@ class ManyHosts(Executor):
 
 @contextmanager
 def open_many_hosts(
-    scheduler: str | Path,
-    products: Sequence[str],
-    _: str | None,
-    database: Database,
-    with_meter: bool,
+    scheduler: str | Path, products: Sequence[str], _: str | None, database: Database, with_meter: bool
 ) -> Iterator[ManyHosts]:
     """Open the workers of a scheduler, at its address or in its file; power logs come here at the end.
 

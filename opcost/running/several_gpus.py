@@ -13,7 +13,7 @@ from opcost.errors import UserError
 from opcost.measuring.setting import USUAL
 from opcost.meters.gpus import visible_gpus
 from opcost.power.ports import GpuError
-from opcost.running.bench import USUAL_LIMITS, Bench, ChildBench, Limits, device_uuid
+from opcost.running.bench import Bench, ChildBench, device_uuid
 from opcost.running.engine import Board, Event, Executor, Lost, Supply, Unit, Worker
 from opcost.storage.database import Database
 from opcost.units import some_of
@@ -134,13 +134,13 @@ def _work(
 
 @contextmanager
 def open_several_gpus(
-    devices: Collection[str], _: str | None, database: Database, with_meter: bool, limits: Limits = USUAL_LIMITS
+    devices: Collection[str], _: str | None, database: Database, with_meter: bool
 ) -> Iterator[SeveralGpus]:
     """Make GPUs (``cuda:N``) ready side by side, each in a process. Raises UserError: one cannot be made ready."""
     cores = shares_of_cores(sorted(os.sched_getaffinity(0)), len(devices))
     with ExitStack() as stack:
         benches = {
-            device: stack.enter_context(ChildBench(device, database, with_meter, limits, own))
+            device: stack.enter_context(ChildBench(device, database, with_meter, cores=own))
             for device, own in zip(devices, cores, strict=True)
         }
         ends: SimpleQueue[BaseException | None] = SimpleQueue()

@@ -21,14 +21,7 @@ from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.counts import (
-    EVERYTHING,
-    OperatorCounts,
-    case_key,
-    conditions_key,
-    of_operators,
-    select,
-)
+from opcost.operators.counts import EVERYTHING, OperatorCounts, case_key, conditions_key, of_operators, select
 from opcost.operators.model_inputs import Units
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
