@@ -25,10 +25,7 @@ Message: TypeAlias = Event | BaseException | None
 
 
 def named_gpus(numbers: Sequence[str]) -> dict[str, str]:
-    """Return the UUIDs of GPUs by their names ``cuda:N``; ``numbers`` may be ``ALL``.
-
-    Raises UserError: one is missing.
-    """
+    """Return the UUIDs of GPUs by names ``cuda:N``; ``numbers`` may be ``ALL``. Raises UserError: one is missing."""
     named = ",".join(numbers)
     try:
         there = visible_gpus(os.environ)
