@@ -45,7 +45,6 @@ from opcost.version import __version__
 BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
 
-
 MOST_PREDICTED = 20
 """The most models that are predicted for a ranking: each takes some 10 ms."""
 
@@ -284,10 +283,8 @@ TRAINING_S = 30.0
 READING_S = 10.0
 """The expected time before it, in which rows and counts are read."""
 
-
 PACKAGES = ("sklearn", "scipy", "threadpoolctl")
 """The modules of the extra ``predict`` of ``pyproject.toml``, which only training needs."""
-
 
 OF_PRODUCTS: Mapping[str, int] = MappingProxyType(
     {
