@@ -17,7 +17,7 @@ from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 from distributed import Client, Future, fire_and_forget
 from distributed.scheduler import KilledWorker
@@ -76,12 +76,10 @@ class RemoteBench:
         self._answers: dict[object, Any] = {}
 
     def conditions(self, setting: Setting) -> Conditions:
-        found: Conditions = self._remembered("conditions", setting)
-        return found
+        return cast("Conditions", self._remembered("conditions", setting))
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        found: Circumstances = self._remembered("circumstances", protocol)
-        return found
+        return cast("Circumstances", self._remembered("circumstances", protocol))
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         raise AssertionError("units measure")

@@ -492,5 +492,4 @@ def _with_times_of_run(reports: Sequence[UnitReport], parts_s: Mapping[str, floa
     """Return reports with the times of the run besides all measurements."""
     operators = _timed((report.operators for report in reports), parts_s)
     wholes = _timed((report.whole for report in reports), parts_s)
-    pairs = zip(operators, wholes, strict=True)
-    return [UnitReport(own.name, own, replace(whole, assumed=own.assumed)) for own, whole in pairs]
+    return [UnitReport(own.name, own, whole) for own, whole in zip(operators, wholes, strict=True)]
