@@ -16,7 +16,7 @@ from file_limit import RANGE, FileLimit
 
 from opcost.metering.cap_rows import CapCost, CapPoint, Objective, Wish
 from opcost.progress import Progress
-from opcost.stages.power_cap import CapBoard, CapJob, CapSweep, CapSweepPlan
+from opcost.stages.power_cap import CapBoard, CapJob, CappedWork, CapSweep, CapSweepPlan
 
 STEP_HZ = 15e6
 LARGEST_LOSS_RATIO = 0.03
@@ -106,7 +106,7 @@ def swept(seed: int, wish: Wish, repetitions: int = 2, is_steady: bool = True) -
     card, limit = SimulatedCard(seed), SimulatedLimit()
     work = SimulatedWork(card, limit, is_steady)
     board = CapBoard("cuda:0", "GPU-simulated", FileLimit)  # type: ignore[arg-type]
-    course = CapJob(board, limit, work, CapSweepPlan(wish, repetitions, seed), lambda _: None)
+    course = CapJob(board, CappedWork(limit, work), CapSweepPlan(wish, repetitions, seed), lambda _: None)
     return card, course.carry_out(Progress())
 
 

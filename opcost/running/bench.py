@@ -146,7 +146,6 @@ STEPS = (BUILDING, WARMING_UP, LOOPING, READING_METERS)
 INTERVAL_S = 5.0
 """The time between two reports of one step. A report takes 20 us, between two chunks of a loop."""
 
-
 Question: TypeAlias = tuple[str, tuple[object, ...]]
 """A method of a bench and its arguments, or ``FACTS``."""
 

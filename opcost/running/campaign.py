@@ -47,6 +47,16 @@ class Outcome:
     steps_s: Counter[str] = field(default_factory=Counter)
 
     @property
+    def place(self) -> tuple[str, str]:
+        """The kind of device and the name of the model."""
+        return self.campaign.kind, self.work.name
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why keys have failed."""
+        return [self.campaign.failed[key] for key in self.work.keys if key in self.campaign.failed]
+
+    @property
     def found(self) -> int:
         """The number of keys that were in the database already."""
         own = {item.key for item in self.work.items}
@@ -127,7 +137,6 @@ class Campaign(Job):
                 self._waiting[key].append(outcome)
 
     def item_s(self, item: PlanItem) -> float:
-        """Return the expected time of an item in s."""
         return self._expected_s[item.key]
 
     @property
@@ -241,7 +250,6 @@ def _prefix(worker: Worker) -> str:
 
 
 def campaigns_of(executor: Executor, demand: Demand) -> dict[str, Campaign]:
-    """Return a campaign for each kind of device."""
     return {kind: Campaign(executor, kind, demand) for kind in executor.kinds}
 
 

@@ -74,7 +74,6 @@ def device_lock(name: str) -> Iterator[int]:
 
 
 def lock_path(name: str) -> Path:
-    """Return the file of a device's lock."""
     return temporary_folder() / f"opcost-{re.sub('[^A-Za-z0-9_-]', '-', name)}.lock"
 
 

@@ -41,7 +41,6 @@ def device_of_gpu(uuid_or_index: str) -> str:
 
 
 def product_of(device: str) -> str:
-    """Return a device's product name."""
     return str(torch.cuda.get_device_name(device)) if is_gpu(device) else cpu_product()
 
 

@@ -39,7 +39,6 @@ BETWEEN_S = 0.5
 
 
 def starting_s(is_gpu: bool) -> float:
-    """Return the time to start the process that measures in s."""
     return GPU_STARTING_S if is_gpu else CPU_STARTING_S
 
 

@@ -274,9 +274,8 @@ def measured_as(operator: OperatorTuple) -> OperatorTuple | None:
     """Return the tuple in eval mode that runs the same kernels, None if there is none."""
     if operator.mode != "train":
         return operator
-    if any(part in operator.short_name for part in DIFFERENT_IN_TRAINING):
-        return None
-    if dict(operator.parameters).get("dropout"):
+    is_different = any(part in operator.short_name for part in DIFFERENT_IN_TRAINING)
+    if is_different or dict(operator.parameters).get("dropout"):
         return None
     return replace(operator, mode="eval")
 

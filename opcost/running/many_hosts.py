@@ -17,7 +17,7 @@ from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 from distributed import Client, Future, fire_and_forget
 from distributed.scheduler import KilledWorker
@@ -76,12 +76,10 @@ class RemoteBench:
         self._answers: dict[object, Any] = {}
 
     def conditions(self, setting: Setting) -> Conditions:
-        found: Conditions = self._remembered("conditions", setting)
-        return found
+        return cast("Conditions", self._remembered("conditions", setting))
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
-        found: Circumstances = self._remembered("circumstances", protocol)
-        return found
+        return cast("Circumstances", self._remembered("circumstances", protocol))
 
     def measure(self, case: Case, setting: Setting, protocol: MeasurementProtocol, log_name: str) -> MeasuredCases:
         raise AssertionError("units measure")
@@ -356,11 +354,7 @@ class ManyHosts(Executor):
 
 @contextmanager
 def open_many_hosts(
-    scheduler: str | Path,
-    products: Sequence[str],
-    _: str | None,
-    database: Database,
-    with_meter: bool,
+    scheduler: str | Path, products: Sequence[str], _: str | None, database: Database, with_meter: bool
 ) -> Iterator[ManyHosts]:
     """Open the workers of a scheduler, at its address or in its file; power logs come here at the end.
 

@@ -84,10 +84,7 @@ class PlannedBench:
 
 @dataclass(frozen=True)
 class AssumedVersions:
-    """The software that a plan assumes on a device that is not here.
-
-    With other versions everything is measured.
-    """
+    """The software that a plan assumes on a device that is not here; with another one everything is measured."""
 
     torch_version: str
     driver_version: str | None

@@ -13,7 +13,7 @@ from opcost.errors import UserError
 from opcost.measuring.setting import USUAL
 from opcost.meters.gpus import visible_gpus
 from opcost.power.ports import GpuError
-from opcost.running.bench import USUAL_LIMITS, Bench, ChildBench, Limits, device_uuid
+from opcost.running.bench import Bench, ChildBench, device_uuid
 from opcost.running.engine import Board, Event, Executor, Lost, Supply, Unit, Worker
 from opcost.storage.database import Database
 from opcost.units import some_of
@@ -25,10 +25,7 @@ Message: TypeAlias = Event | BaseException | None
 
 
 def named_gpus(numbers: Sequence[str]) -> dict[str, str]:
-    """Return the UUIDs of GPUs by their names ``cuda:N``; ``numbers`` may be ``ALL``.
-
-    Raises UserError: one is missing.
-    """
+    """Return the UUIDs of GPUs by names ``cuda:N``; ``numbers`` may be ``ALL``. Raises UserError: one is missing."""
     named = ",".join(numbers)
     try:
         there = visible_gpus(os.environ)
@@ -134,13 +131,13 @@ def _work(
 
 @contextmanager
 def open_several_gpus(
-    devices: Collection[str], _: str | None, database: Database, with_meter: bool, limits: Limits = USUAL_LIMITS
+    devices: Collection[str], _: str | None, database: Database, with_meter: bool
 ) -> Iterator[SeveralGpus]:
     """Make GPUs (``cuda:N``) ready side by side, each in a process. Raises UserError: one cannot be made ready."""
     cores = shares_of_cores(sorted(os.sched_getaffinity(0)), len(devices))
     with ExitStack() as stack:
         benches = {
-            device: stack.enter_context(ChildBench(device, database, with_meter, limits, own))
+            device: stack.enter_context(ChildBench(device, database, with_meter, cores=own))
             for device, own in zip(devices, cores, strict=True)
         }
         ends: SimpleQueue[BaseException | None] = SimpleQueue()

@@ -135,7 +135,6 @@ def _new_rows(
 
 
 def identity_of(config: ModelConfig) -> Identity:
-    """Return the identity of a config's counts."""
     return model_tuple(config).key, config.composites
 
 

@@ -25,7 +25,6 @@ Answering: TypeAlias = Callable[[Any], Any]
 ReportStep: TypeAlias = Callable[[str], None]
 """Reports to the parent which step of an answer begins, or goes on."""
 
-
 OpenAnswering: TypeAlias = Callable[..., AbstractContextManager[Answering]]
 """Opens a function that answers; its keyword ``report_step``, a ``ReportStep``, is for answers of several steps."""
 

@@ -174,10 +174,8 @@ def _holdings(
 def _usual_name(model: OperatorTuple, composites: Sequence[str], precision: str) -> str | None:
     """Return a name such as ``resnet50_32x3x224x224, seed 1``; None for weights of another precision."""
     dtype, is_channels_last = storage_form(model)
-    if (dtype, dict(model.parameters).get(AUTOCAST)) != (
-        DTYPES.get(precision, FLOAT32),
-        AUTOCAST_DTYPES.get(precision),
-    ):
+    wanted = DTYPES.get(precision, FLOAT32), AUTOCAST_DTYPES.get(precision)
+    if (dtype, dict(model.parameters).get(AUTOCAST)) != wanted:
         return None
     specs = tensor_specs(model.arguments)
     name = "_".join([model.short_name, *("x".join(map(str, spec.shape)) for spec in specs)])

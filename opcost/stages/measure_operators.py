@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
+from opcost.columns import grouped
 from opcost.comparing.corrections import is_in_state
 from opcost.errors import UserError
 from opcost.invocation import command
-from opcost.measuring.conditions import STATE, measurement_key
+from opcost.measuring.conditions import STATE, WARM, Conditions, measurement_key
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor, protocol_in_state
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import (
     CAPTURED,
+    Case,
     OperatorCounts,
     as_counted,
     cases_of,
@@ -115,59 +116,62 @@ def measure_operators(
             ship_counts(database, [config for config, _ in models])
         demand = Demand(works, protocol_for, database, database.operator_measurements, request.same_board)
         campaigns = campaigns_of(executor, demand)
-        plan_states = partial(missing_states, executor, demand, of_models if request.in_state else (), input_data)
-        states = plan_states({})
-        if request.dry_run:
-            plans = (_plan(campaign, states.get(kind), request, by_name) for kind, campaign in campaigns.items())
-            return _ordered(_with_states(report, states) for plan in plans for report in plan)
+        in_state = works_in_state(executor, demand, of_models if request.in_state else (), input_data)
 
-        def completed(outcome: Outcome, remaining: int = 0) -> OperatorsReport:
+        def report(outcome: Outcome, states: Sequence[Outcome] = ()) -> OperatorsReport:
+            config, kept = by_name[outcome.work.name]
+            return _operators_report(outcome, states, request, config, kept)
+
+        if request.dry_run:
+            states = campaigns_in_state(executor, demand, in_state, {})
+            of_model = _by_model(states)
+            return _plans(campaigns, lambda one: report(one, of_model.get(one.place, ())), states)
+
+        def completed(outcome: Outcome, states: Sequence[Outcome] = ()) -> OperatorsReport:
             """Set ``done`` once nothing is missing by the full protocol on a GPU, on captured values."""
             (config, kept), protocol = by_name[outcome.work.name], outcome.campaign.protocol
             is_full = protocol.loop_s >= FULL_LOOP_S and protocol.relative_error is None
-            is_due = is_full and outcome.campaign.bench.is_gpu and input_data == CAPTURED
-            is_due = is_due and not outcome.remaining and not remaining
+            is_due = is_full and outcome.campaign.bench.is_gpu and input_data == CAPTURED and not outcome.remaining
+            # A call whose state cannot be measured costs what it costs warm.
+            is_due = is_due and not sum(one.remaining - len(one.reasons) for one in states)
             done = (is_due and kept.has_values and _set_done(request, config)) or config.done
-            return replace(_operators_report(outcome, request, by_name), done=done)
+            found = report(outcome, states)
+            return replace(found, done=done and not any(one.remaining for one in states))
 
-        of_states = {(kind, work.name) for kind, campaign in states.items() for work in campaign.plan.works}
+        of_states = {(kind, work.name) for kind, own in in_state.items() for work in own}
         reports: list[OperatorsReport] = []
         waiting: dict[tuple[str, str], Outcome] = {}
         for outcome in outcomes(executor, campaigns, progress):
-            key = outcome.campaign.kind, outcome.work.name
-            if key in of_states:
-                waiting[key] = outcome
+            if outcome.place in of_states:
+                waiting[outcome.place] = outcome
             else:
                 reports.append(completed(outcome))
-        # Again, since the boards of the warm rows are known now.
-        states = plan_states(campaigns) if waiting else {}
-        for key in _with_all_states(executor, states, progress):
-            of_model = (one for one in states[key[0]].outcomes if one.work.name == key[1])
-            # A call whose state cannot be measured costs what it costs warm.
-            left = (one.remaining - len(one.campaign.failed.keys() & set(one.work.keys)) for one in of_model)
-            reports.append(completed(waiting.pop(key), sum(left)))
-        # Of kinds of devices that were lost.
-        reports += map(completed, waiting.values())
-        reports = [_with_states(report, states) for report in reports]
+        states = campaigns_in_state(executor, demand, in_state, campaigns) if waiting else {}
+        of_model = _by_model(states)
+        with_items = {kind: campaign for kind, campaign in states.items() if campaign.plan.items}
+        for outcome in outcomes(executor, with_items, progress) if with_items else ():
+            own = of_model[outcome.place]
+            if outcome.place in waiting and not any(one.pending for one in own):
+                reports.append(completed(waiting.pop(outcome.place), own))
+        # Without missing states, or of kinds of devices that were lost.
+        reports += [completed(outcome, of_model.get(place, ())) for place, outcome in waiting.items()]
     parts_s = _besides_parts_s(time.monotonic() - begin_s, campaigns, states)
     return _timed(_ordered(reports), parts_s)
 
 
-def _plan(
-    campaign: Campaign,
-    of_states: Campaign | None,
-    request: RunRequest,
-    by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]],
-) -> list[OperatorsReport]:
-    """Return the plans of a campaign, with the times of a run that perhaps measures states only."""
-    parts_s = campaign.besides_parts_s or ({} if of_states is None else of_states.besides_parts_s)
-    assumed = assumed_versions(campaign.bench, request.setting)
-    reports = [_operators_report(outcome, request, by_name) for outcome in campaign.outcomes]
-    return [replace(one, assumed=assumed) for one in _timed(reports, parts_s)]
+def _by_model(campaigns: Mapping[str, Campaign]) -> dict[tuple[str, str], list[Outcome]]:
+    return grouped((one for campaign in campaigns.values() for one in campaign.outcomes), lambda one: one.place)
 
 
-def _taken_s(campaigns: Mapping[str, Campaign]) -> float:
-    return sum(outcome.taken_s for campaign in campaigns.values() for outcome in campaign.outcomes)
+def _plans(
+    campaigns: Mapping[str, Campaign], report: Callable[[Outcome], Report], states: Mapping[str, Campaign]
+) -> list[Report]:
+    """Return the plans of campaigns, with the times of a run that perhaps measures states only."""
+    found: list[Report] = []
+    for kind, campaign in campaigns.items():
+        parts_s = campaign.besides_parts_s or (states[kind].besides_parts_s if kind in states else {})
+        found += _timed(map(report, campaign.outcomes), parts_s)
+    return _ordered(found)
 
 
 def _besides_parts_s(
@@ -176,7 +180,8 @@ def _besides_parts_s(
     """Return the parts of a run's time besides its models, in s; boards are checked for drift side by side."""
     workers = sum(campaign.workers for campaign in campaigns.values())
     checks_s = sum(campaign.checks_s for campaign in campaigns.values()) / workers
-    of_models_s = _taken_s(campaigns) + _taken_s(states)
+    all_campaigns = (*campaigns.values(), *states.values())
+    of_models_s = sum(outcome.taken_s for campaign in all_campaigns for outcome in campaign.outcomes)
     return {"start": run_s - of_models_s - checks_s, **({"drift_checks": checks_s} if checks_s else {})}
 
 
@@ -210,126 +215,104 @@ def _set_done(request: RunRequest, config: ModelConfig) -> bool:
 
 
 def _operators_report(
-    outcome: Outcome, request: RunRequest, by_name: Mapping[str, tuple[ModelConfig, OperatorCounts]]
+    outcome: Outcome, states: Sequence[Outcome], request: RunRequest, config: ModelConfig, kept: OperatorCounts
 ) -> OperatorsReport:
-    keys, known, failures = outcome.work.keys, outcome.campaign.known.best, outcome.campaign.failed
-    config, kept = by_name[outcome.work.name]
+    """Return the report of a model with the ``states`` of its calls."""
+    keys, known, own = outcome.work.keys, outcome.campaign.known.best, [outcome, *states]
     calls = {count.operator.key: count.occurrences for count in kept.counts}
     times_s: defaultdict[str | None, float] = defaultdict(float)
     rows = [known[key] for key in keys if key in known]
     for row in rows:
         times_s[row.circumstances.device_uuid] += row.measurement.time_s * calls[tuple_key(row.key)]
-    reasons = [failures[key] for key in keys if key in failures]
+    reasons = [reason for one in own for reason in one.reasons]
     measured = [row.measurement for row in rows]
     without_energy = [str(one.energy_missing_reason) for one in measured if one.energy_j is None]
     return OperatorsReport(
         name=outcome.work.name,
         tuples=len({tuple_key(key) for key in keys}),
-        wanted=len(keys),
-        found=outcome.found,
-        measured=outcome.measured,
+        wanted=sum(len(one.work.keys) for one in own),
+        found=sum(one.found for one in own),
+        measured=sum(one.measured for one in own),
         failed=len(reasons),
-        remaining=outcome.remaining,
-        expected_s=outcome.expected_s,
-        taken_s=outcome.taken_s,
-        steps_s=outcome.steps_s,
+        remaining=sum(one.remaining for one in own),
+        expected_s=sum(one.expected_s for one in own),
+        taken_s=sum(one.taken_s for one in own),
+        steps_s=sum((one.steps_s for one in states), outcome.steps_s),
         besides_s=0.0,
-        done=config.done,
+        done=config.done and not any(one.remaining for one in states),
         reasons=tuple(dict.fromkeys(reasons)),
         without_energy=len(without_energy),
         energy_missing_reasons=tuple(dict.fromkeys(without_energy)),
-        planned=outcome.work.reasons,
+        planned=sum((Counter(one.work.reasons) for one in states), Counter(outcome.work.reasons)),
         device=outcome.campaign.bench.device,
         device_product=outcome.campaign.product,
+        assumed=assumed_versions(outcome.campaign.bench, request.setting),
         has_whole=config.grid is None,
         board=max(times_s, key=lambda board: times_s[board], default=None),
     )
 
 
-def _with_all_states(
-    executor: Executor, campaigns: Mapping[str, Campaign], progress: Progress
-) -> Iterator[tuple[str, str]]:
-    """Measure states; yield each kind of device and model once all of its states were tried."""
-    left = Counter((kind, one.work.name) for kind, campaign in campaigns.items() for one in campaign.outcomes)
-    with_items = {kind: campaign for kind, campaign in campaigns.items() if campaign.plan.items}
-    for outcome in outcomes(executor, with_items, progress) if with_items else ():
-        key = outcome.campaign.kind, outcome.work.name
-        left[key] -= 1
-        if not left[key]:
-            yield key
-    yield from (key for key, number in left.items() if number)
-
-
-def missing_states(
-    executor: Executor,
-    demand: Demand,
-    models: Sequence[tuple[Work, OperatorCounts]],
-    input_data: str,
-    warm: Mapping[str, Campaign],
-) -> dict[str, Campaign]:
-    """Plan the calls of models in their states, by the limits of each kind of device that captures graphs.
-
-    Each is measured on the board that has its row in the ``warm`` campaign, because its energy follows from that row.
-    """
-    found, without = {}, list[str]()
-
-    def protocol(is_gpu: bool) -> MeasurementProtocol:
-        return protocol_in_state(demand.protocol_for(is_gpu))
-
+def works_in_state(
+    executor: Executor, demand: Demand, models: Sequence[tuple[Work, OperatorCounts]], input_data: str
+) -> dict[str, list[Work]]:
+    """Return the calls of models in their states, by the limits of each kind of device that captures graphs."""
+    found: defaultdict[str, list[Work]] = defaultdict(list)
+    without: list[str] = []
     for kind, bench in executor.kinds.items():
-        works: list[Work] = []
-        known = warm[kind].known.best if kind in warm else {}
-        board_of_row = partial(_board_of, {worker.board for worker in executor.workers if worker.kind == kind})
         for work, counts in models:
             setting = replace(work.setting, cache=STATE)
             conditions = bench.conditions(setting)
             if is_in_state(conditions):
                 calls = cases_of(counts.counts, input_data, limits_of(conditions))
-                cases = as_counted((case for case in calls if case.state), counts)
+                if cases := as_counted((case for case in calls if case.state), counts):
+                    found[kind].append(replace(work, setting=setting, cases=cases))
                 if not any(count.reuse for count in counts.counts):
                     without.append(work.name)
-                of_warm = bench.conditions(work.setting)
-                warm_keys = {case: measurement_key(replace(case, state=""), of_warm) for case in cases}
-                board_of = {case: board_of_row(known.get(key)) for case, key in warm_keys.items()}
-                for board in dict.fromkeys(board_of.values()):
-                    own = tuple(case for case in cases if board_of[case] == board)
-                    works.append(replace(work, setting=setting, cases=own, board=board))
-        if any(work.cases for work in works):
-            found[kind] = Campaign(executor, kind, replace(demand, works=works, protocol_for=protocol, of_pairs=True))
-    if without and not warm:
+        if kind in found:
+            # Now, as a campaign asks: later its process may have ended.
+            bench.circumstances(protocol_in_state(demand.protocol_for(bench.is_gpu)))
+    if without:
         text = "%s: counted without reuse distances, so that calls have no state; to count again, run %s"
         names = tuple(dict.fromkeys(without))
         logging.getLogger(__name__).warning(text, some_of(names), command("count", *names))
     return found
 
 
-def _board_of(boards: Set[str | None], row: MeasurementRow | None) -> str | None:
-    """Return the board of a row if it is one of several here."""
-    board = None if row is None or len(boards) == 1 else row.circumstances.device_uuid
-    return board if board in boards else None
+def campaigns_in_state(
+    executor: Executor, demand: Demand, works: Mapping[str, Sequence[Work]], warm: Mapping[str, Campaign]
+) -> dict[str, Campaign]:
+    """Return the campaigns of calls in their states, by the kind of device.
+
+    Each is measured on the board that has its row in the ``warm`` campaign, because its energy follows from that row.
+    """
+
+    def protocol(is_gpu: bool) -> MeasurementProtocol:
+        return protocol_in_state(demand.protocol_for(is_gpu))
+
+    found = {}
+    for kind, of_kind in works.items():
+        bench, known = executor.kinds[kind], warm[kind].known.best if kind in warm else {}
+        boards = {worker.board for worker in executor.workers if worker.kind == kind}
+        of_boards = [
+            one
+            for work in of_kind
+            for one in _by_board(work, known, bench.conditions(replace(work.setting, cache=WARM)), boards)
+        ]
+        found[kind] = Campaign(executor, kind, replace(demand, works=of_boards, protocol_for=protocol, of_pairs=True))
+    return found
 
 
-def _with_states(report: OperatorsReport, campaigns: Mapping[str, Campaign]) -> OperatorsReport:
-    """Return a report with the states of its model's calls."""
-    of_product = (one for one in campaigns.values() if one.product == report.device_product)
-    own = (outcome for one in of_product for outcome in one.outcomes if outcome.work.name == report.name)
-    for outcome in own:
-        failures = [outcome.campaign.failed[key] for key in outcome.work.keys if key in outcome.campaign.failed]
-        report = replace(
-            report,
-            wanted=report.wanted + len(outcome.work.keys),
-            found=report.found + outcome.found,
-            measured=report.measured + outcome.measured,
-            failed=report.failed + len(failures),
-            remaining=report.remaining + outcome.remaining,
-            expected_s=report.expected_s + outcome.expected_s,
-            taken_s=report.taken_s + outcome.taken_s,
-            steps_s=Counter(report.steps_s) + Counter(outcome.steps_s),
-            done=report.done and not outcome.remaining,
-            reasons=tuple(dict.fromkeys([*report.reasons, *failures])),
-            planned=Counter(report.planned) + Counter(outcome.work.reasons),
-        )
-    return report
+def _by_board(
+    work: Work, known: Mapping[str, MeasurementRow], of_warm: Conditions, boards: Set[str | None]
+) -> list[Work]:
+    """Return the parts of a work, each for the board of its warm rows if that is one of several here."""
+
+    def board_of(case: Case) -> str | None:
+        row = known.get(measurement_key(replace(case, state=""), of_warm))
+        board = None if row is None or len(boards) == 1 else row.circumstances.device_uuid
+        return board if board in boards else None
+
+    return [replace(work, cases=tuple(cases), board=board) for board, cases in grouped(work.cases, board_of).items()]
 
 
 @dataclass(frozen=True)
@@ -385,11 +368,7 @@ def measure_full_models(
         demand = Demand(works, protocol_for, database, database.full_model_measurements, request.same_board)
         campaigns = campaigns_of(executor, demand)
         if request.dry_run:
-            planned: list[FullModelReport] = []
-            for campaign in campaigns.values():
-                plans = [_whole_report(outcome, request) for outcome in campaign.outcomes]
-                planned += _timed(plans, campaign.besides_parts_s)
-            return _ordered(planned)
+            return _plans(campaigns, lambda one: _whole_report(one, request), {})
         reports = [_whole_report(outcome, request) for outcome in outcomes(executor, campaigns, progress)]
     return _timed(_ordered(reports), _besides_parts_s(time.monotonic() - begin_s, campaigns))
 
@@ -513,5 +492,4 @@ def _with_times_of_run(reports: Sequence[UnitReport], parts_s: Mapping[str, floa
     """Return reports with the times of the run besides all measurements."""
     operators = _timed((report.operators for report in reports), parts_s)
     wholes = _timed((report.whole for report in reports), parts_s)
-    pairs = zip(operators, wholes, strict=True)
-    return [UnitReport(own.name, own, replace(whole, assumed=own.assumed)) for own, whole in pairs]
+    return [UnitReport(own.name, own, whole) for own, whole in zip(operators, wholes, strict=True)]

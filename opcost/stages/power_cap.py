@@ -134,7 +134,7 @@ def sweep_caps(
     UserError: the limit cannot be set, the work fails, or its energy is unknown.
     """
     with guarded_limit(board.open_limit) as limit, open_work() as work:
-        return CapJob(board, limit, work, plan, keep).carry_out(progress)
+        return CapJob(board, CappedWork(limit, work), plan, keep).carry_out(progress)
 
 
 @dataclass(frozen=True)
@@ -169,33 +169,30 @@ class CapJob(Job):
     is_bound = True
 
     def __init__(
-        self,
-        board: CapBoard,
-        limit: GuardedLimit,
-        work: CapWork,
-        plan: CapSweepPlan,
-        keep: Callable[[PowerCapRow], None],
+        self, board: CapBoard, bench: CappedWork, plan: CapSweepPlan, keep: Callable[[PowerCapRow], None]
     ) -> None:
-        of_board = {"device": board.device, "device_uuid": short_uuid(board.uuid), "found_limit_w": limit.old_w}
-        of_plan = {"work": work.name, "order_seed": plan.order_seed}
+        of_board = {"device": board.device, "device_uuid": short_uuid(board.uuid), "found_limit_w": bench.limit.old_w}
+        of_plan = {"work": bench.work.name, "order_seed": plan.order_seed}
         self._of_sweep = {"sweep_started_at": present_moment(), **of_plan, **of_board}
-        self._limit, self._work, self._plan, self._keep = limit, work, plan, keep
+        self._bench, self._plan, self._keep = bench, plan, keep
         self._rows: list[PowerCapRow] = []
         self.number = plan.most_measurements
 
     def carry_out(self, progress: Progress) -> CapSweep:
-        deque(carry_out(LocalExecutor(CappedWork(self._limit, self._work)), {"": self}, progress), maxlen=0)
+        deque(carry_out(LocalExecutor(self._bench), {"": self}, progress), maxlen=0)
         found = best_cap(points_of(self._rows), self._plan.wish)
-        return CapSweep(self._work.name, self._limit.old_w, self._plan.wish, tuple(self._rows), *found)
+        of_bench = self._bench.work.name, self._bench.limit.old_w
+        return CapSweep(*of_bench, self._plan.wish, tuple(self._rows), *found)
 
     def groups(self) -> Iterator[tuple[CapItem]]:
-        found_w, repetitions = self._limit.old_w, self._plan.repetitions
+        limit, work, repetitions = self._bench.limit, self._bench.work, self._plan.repetitions
+        found_w = limit.old_w
         yield (CapItem(found_w),)
         try:
-            lowest_w = self._limit.range_w.lowest_w
+            lowest_w = limit.range_w.lowest_w
         except GpuError as error:
             raise UserError(f"{self._of_sweep['device']}: its lowest power limit is unknown: {error}") from error
-        caps = caps_below(lowest_w, found_w, self._rows[0].power_w if self._work.is_steady else None)
+        caps = caps_below(lowest_w, found_w, self._rows[0].power_w if work.is_steady else None)
         chance = random.Random(self._plan.order_seed)
         for _ in range(repetitions):
             yield from ((CapItem(cap_w),) for cap_w in chance.sample(caps, len(caps)))
@@ -210,9 +207,8 @@ class CapJob(Job):
         row = content.row(len(self._rows) + 1, item.cap_w, **self._of_sweep)
         self._keep(row)
         if row.energy_j is None:
-            raise UserError(
-                f"{self._work.name} at {item.cap_w:g} W: its energy is unknown: {row.energy_missing_reason}"
-            )
+            place = f"{self._bench.work.name} at {item.cap_w:g} W"
+            raise UserError(f"{place}: its energy is unknown: {row.energy_missing_reason}")
         self._rows.append(row)
         return f"{significant(content.time_s)} s  {significant(row.energy_j)} J  {watts(row.power_w)}"
 

@@ -21,14 +21,7 @@ from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.counts import (
-    EVERYTHING,
-    OperatorCounts,
-    case_key,
-    conditions_key,
-    of_operators,
-    select,
-)
+from opcost.operators.counts import EVERYTHING, OperatorCounts, case_key, conditions_key, of_operators, select
 from opcost.operators.model_inputs import Units
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
@@ -51,7 +44,6 @@ from opcost.version import __version__
 
 BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
-
 
 MOST_PREDICTED = 20
 """The most models that are predicted for a ranking: each takes some 10 ms."""
@@ -291,10 +283,8 @@ TRAINING_S = 30.0
 READING_S = 10.0
 """The expected time before it, in which rows and counts are read."""
 
-
 PACKAGES = ("sklearn", "scipy", "threadpoolctl")
 """The modules of the extra ``predict`` of ``pyproject.toml``, which only training needs."""
-
 
 OF_PRODUCTS: Mapping[str, int] = MappingProxyType(
     {

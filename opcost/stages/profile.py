@@ -363,9 +363,8 @@ class ObjectModel:
     @property
     def dtype(self) -> str | None:
         """The dtype of all floating-point weights; None if they differ."""
-        found = {
-            str(weight.dtype).removeprefix("torch.") for weight in self.model.parameters() if weight.is_floating_point()
-        }
+        weights = (weight for weight in self.model.parameters() if weight.is_floating_point())
+        found = {str(weight.dtype).removeprefix("torch.") for weight in weights}
         return next(iter(found)) if len(found) == 1 else None if found else FLOAT32
 
     def checked_precision(self) -> str:

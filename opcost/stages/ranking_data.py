@@ -75,11 +75,6 @@ class CountedModel:
     wholes: tuple[MeasurementRow, ...]
     parts: tuple[MeasurementRow, ...] = ()
 
-    def parts_of(self, whole: MeasurementRow | None) -> list[MeasurementRow]:
-        """Return the parts that are measured under the conditions of a whole, on its board."""
-        place = None if whole is None else (whole.conditions, whole.circumstances.device_uuid)
-        return [row for row in self.parts if (row.conditions, row.circumstances.device_uuid) == place]
-
 
 @dataclass(frozen=True)
 class RankingData:
@@ -116,7 +111,9 @@ class RankingData:
         return found
 
     def _phases(self, model: CountedModel, selection: Selection | None, step: ModelResult) -> tuple[ModelResult, ...]:
-        parts = model.parts_of(step.whole)
+        # Those under the conditions of the whole, on its board.
+        place = None if step.whole is None else (step.whole.conditions, step.whole.circumstances.device_uuid)
+        parts = [row for row in model.parts if (row.conditions, row.circumstances.device_uuid) == place]
         return tuple(
             self.evidence.result(
                 None if selection is None else of_phase(selection, phase),
@@ -157,7 +154,7 @@ def read_ranking_data(
     """
     known, shipped = known or {}, counts_in(request.database.model_operators)
     read, mistakes = _counts(shipped, [config for config in configs if config.name not in known], names)
-    counts = {**read, **{name: select(one, (EVERYTHING,)).kept for name, one in known.items()}}
+    counts = {name: select(one, (EVERYTHING,)).kept for name, one in {**read, **known}.items()}
     wrong = {config.name for config, _ in mistakes}
     leave_out(request, mistakes, is_error=wrong == {config.name for config in configs})
     # Grids are no models. Their counts are among those of operators.
@@ -206,7 +203,7 @@ def _restricted(wanted: Callable[[str], bool], conditions: Conditions | None) ->
 def _counts(
     shipped: TableCounts, configs: Sequence[ModelConfig], names: Collection[str]
 ) -> tuple[Mapping[str, OperatorCounts], list[tuple[ModelConfig, UserError]]]:
-    """Return counts of operators that compute: the table's, and newer pickles of these names; and wrong pickles."""
+    """Return the counts in the table, and in newer pickles of these names; and wrong pickles."""
     found = {config.name: one.counts for config in configs if (one := shipped.get(identity_of(config))) is not None}
     mistakes: list[tuple[ModelConfig, UserError]] = []
     chosen = [config for config in configs if config.name in names]
@@ -217,4 +214,4 @@ def _counts(
                 found[config.name] = COUNTS.read(config)
             except UserError as error:
                 mistakes.append((config, error))
-    return {name: select(counts, (EVERYTHING,)).kept for name, counts in found.items()}, mistakes
+    return found, mistakes

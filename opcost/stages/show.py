@@ -302,9 +302,8 @@ def _place(config: ModelConfig) -> Hashable:
 def _known(config: ModelConfig, known: Mapping[Hashable, ModelConfig]) -> ModelConfig:
     """Return the config that describes the same, or this one under the usual name of a case."""
     # A config may be one of a precision, whose folder has it in its name.
-    base = re.split(
-        rf"_(?:{'|'.join((*get_args(Precision), TRAINING))})(?=_|$)", SIZE_IN_NAME.sub("", config.config_name)
-    )[0]
+    precision = rf"_(?:{'|'.join((*get_args(Precision), TRAINING))})(?=_|$)"
+    base = re.split(precision, SIZE_IN_NAME.sub("", config.config_name))[0]
     return known.get(_place(config)) or replace(config, name=usual_name(base, config))
 
 
@@ -379,11 +378,8 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
     def suitability(one: Conditions) -> tuple[int, float, str]:
         fitting = [model for model in data.models if model.config.precision == one.precision]
         wholes = sum(any(row.conditions == one for row in model.wholes) for model in fitting)
-        shares = (
-            data.evidence.measurements.measured_ratio(model.counts, one)
-            for model in fitting
-            if model.counts is not None
-        )
+        ratio = data.evidence.measurements.measured_ratio
+        shares = (ratio(model.counts, one) for model in fitting if model.counts is not None)
         return wholes, sum(shares), data.newest[one]
 
     left, found = set(names), []

@@ -150,9 +150,8 @@ def verify_strangers(
     """Insert operators, drawn from counted models, into other models. Raises UserError: there is no GPU."""
     models = counted(request, request.models(request.check), COUNTS)
     host_configs = replace(request, names=tuple(hosts)).models(request.check)
-    amp = [
-        config.name for config in (*host_configs, *(one for one, _ in models)) if config.precision in AUTOCAST_DTYPES
-    ]
+    all_configs = (*host_configs, *(config for config, _ in models))
+    amp = [config.name for config in all_configs if config.precision in AUTOCAST_DTYPES]
     if amp:
         raise UserError(f"{some_of(amp)}: autocast is off where operators are inserted; choose another precision")
     cases = [case for _, counts in models for case in as_counted(cases_of(counts.counts, CAPTURED), counts)]

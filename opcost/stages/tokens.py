@@ -27,7 +27,6 @@ from opcost.units import milliseconds
 PREFILL_BATCH = 1
 """A server reads prompts one by one, or joins parts of several."""
 
-
 WEIGHT_PLACES: Mapping[str, int] = MappingProxyType({"addmm": 2, "linear": 1, "_grouped_mm": 1})
 """The place of the weights among the inputs of functions that take them."""
 

@@ -157,21 +157,15 @@ def check_coverage(
     GPU if there is one and none is named. With ``on_meta``, models run on shapes only, unless their work depends on
     values. Raises UserError: a pattern matches no model, or there is no such device.
     """
-    device = choose_device(device_name)
-    listed = with_usual_size(models_matching(patterns))
-    sizes = [(BATCH_SIZE, *model.input_size[1:]) for model in listed]
-    models = [
-        replace(resolve(model_operator(model.name, None, size)), listed=model)
-        for model, size in zip(listed, sizes, strict=True)
-    ]
-    tasks = [(model, model.counting_device(device, on_meta)) for model in models]
-    # Each runs once more, unobserved.
-    counted_s = [
-        counting_s(published_size(model.listed, size), on_device)
-        for (model, on_device), size in zip(tasks, sizes, strict=True)
-    ]
+    device, tasks, expected_s = choose_device(device_name), [], []
+    for listed in with_usual_size(models_matching(patterns)):
+        size = (BATCH_SIZE, *listed.input_size[1:])
+        model = replace(resolve(model_operator(listed.name, None, size)), listed=listed)
+        tasks.append((model, model.counting_device(device, on_meta)))
+        # Each runs once more, unobserved.
+        expected_s.append(counting_s(published_size(listed, size), tasks[-1][1]) * (RUNS + 1) / RUNS)
     rows, failures = [], []
-    with reported(progress, len(tasks), [time_s * (RUNS + 1) / RUNS for time_s in counted_s]):
+    with reported(progress, len(tasks), expected_s):
         for model, on_device in tasks:
             progress.begin(model.listed.name)
             try:
@@ -182,7 +176,7 @@ def check_coverage(
             else:
                 rows.append(row)
                 progress.finish(f"{row.tuples} tuples")
-    libraries = sorted({model.operator.operator.partition(".")[0] for model in models})
+    libraries = sorted({model.operator.operator.partition(".")[0] for model, _ in tasks})
     versions = tuple(f"{name} {sys.modules[name].__version__}" for name in ("torch", *libraries))
     return CoverageReport(tuple(rows), tuple(failures), product_of(device), versions)
 

@@ -36,10 +36,8 @@ def placed(code: UserCode) -> str:
     return f"{code.module or code.path}:{code.function}"
 
 
-USUAL_KEYS: Mapping[str, object] = MappingProxyType(
-    {"weights_name": None, "seed": 0, "composites": (), "inputs": None, "grid": None}
-)
-"""Keys that a profile leaves at their default."""
+USUAL_KEYS: Mapping[str, object] = MappingProxyType({"seed": 0, "composites": (), "grid": None})
+"""Keys that a profile leaves at their default, besides those that are fields of ``WantedModel``."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +63,6 @@ class WantedModel:
     def option_for(self, key: str) -> str:
         """Return the argument that gives a key of the config, the model if its source gives the size."""
         return self.where("model_name" if key == "input_size" and not self.input_size else key)
-
-    @property
-    def further_keys(self) -> Mapping[str, object]:
-        """The keys besides name and size, with their values. Those of a config are to be equal, whether given or not.
-
-        A key that configs get later is added here, or to ``USUAL_KEYS``.
-        """
-        how = {"precision": self.precision, "memory_format": self.memory_format}
-        return {**how, "arguments": self.arguments, "training": self.training}
 
     @property
     def given_keys(self) -> Mapping[str, str]:
@@ -119,10 +108,9 @@ class WantedModel:
 
         A file below the present folder has its relative path, as a user would type it.
         """
-        code = config.code
+        code, step = config.code, config.training
         name = config.model_name if code is None else placed(code)
         how = config.precision, config.memory_format
-        step = config.training
         training = None if step is None else Training(step.loss, step.optimizer)
         wanted = WantedModel(name, config.input_size, *how, training=training, arguments=config.arguments)
         if not wanted.is_described_by(config):
@@ -132,7 +120,8 @@ class WantedModel:
         return replace(wanted, model_name=f"{Path(code.path).relative_to(Path.cwd())}:{code.function}")
 
     def is_described_by(self, config: ModelConfig) -> bool:
-        own = {"model_name": self.model_name, "input_size": self.input_size, **USUAL_KEYS, **self.further_keys}
+        # A key that configs get later is a field, too, or one of the usual keys.
+        own = {**USUAL_KEYS, **vars(self)}
         # 1, 1.0 and True are equal in Python, but build different models.
         return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
 

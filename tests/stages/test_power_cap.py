@@ -18,7 +18,7 @@ from simulated_sweep import SimulatedSweep
 from opcost.errors import UserError
 from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
 from opcost.stages.cap_models import open_model
-from opcost.stages.power_cap import CapBoard, CapJob, CapSweepPlan
+from opcost.stages.power_cap import CapBoard, CapJob, CappedWork, CapSweepPlan
 from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +199,7 @@ def test_a_model_is_built_once_and_measured_at_each_cap(tmp_path: Path) -> None:
         limit = LimitOfLoads(work.bench._held.workload)
         board = CapBoard("cuda:0", "GPU-1", lambda: pytest.fail("no limit is opened here"))
         plan = CapSweepPlan(Wish(Objective.ED2P), 1, 4)
-        found = CapJob(board, limit, work, plan, table.append).carry_out(RecordedProgress())
+        found = CapJob(board, CappedWork(limit, work), plan, table.append).carry_out(RecordedProgress())
     assert sweep.built == [32]
     assert found.work == config.name
     rows: list[PowerCapRow] = table.rows()

@@ -20,7 +20,13 @@ from opcost.running.campaign import Demand, campaigns_of
 from opcost.running.engine import LocalExecutor
 from opcost.running.plan import Work
 from opcost.stages.compare import ComparingReport
-from opcost.stages.measure_operators import OperatorsReport, measure_full_models, measure_operators, missing_states
+from opcost.stages.measure_operators import (
+    OperatorsReport,
+    campaigns_in_state,
+    measure_full_models,
+    measure_operators,
+    works_in_state,
+)
 from opcost.storage.configs import model_tuple
 from opcost.storage.model_counts import COUNTS
 from opcost.summing.in_state import H200
@@ -211,6 +217,7 @@ def test_a_state_is_measured_on_the_board_of_its_warm_row(campaign: SimulatedCam
         for boards, expected in (((own, other), own), ((None, other), None), ((own,), None)):
             executor.workers = tuple(replace(worker, board=board) for board in boards)
             warm = campaigns_of(executor, replace(demand, works=[work for work, _ in models]))
-            (planned,) = missing_states(executor, demand, models, CAPTURED, warm).values()
+            in_state = works_in_state(executor, demand, models, CAPTURED)
+            (planned,) = campaigns_in_state(executor, demand, in_state, warm).values()
             assert {item.board for item in planned.plan.items} == {expected}
             assert planned.number == 2
