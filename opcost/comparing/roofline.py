@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.estimates import total_if_known, value_of
+from opcost.estimates import ratio_if_known, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.measuring.record import MeasurementRow
@@ -116,7 +116,7 @@ class Work:
     @property
     def flop_per_byte(self) -> float | None:
         """The arithmetic intensity; None if the call moves nothing, or its FLOPs are unknown."""
-        return self.flop / self.memory_bytes if self.memory_bytes and self.flop is not None else None
+        return ratio_if_known(self.flop, self.memory_bytes)
 
 
 @dataclass(frozen=True)

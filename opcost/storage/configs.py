@@ -420,7 +420,7 @@ class ModelFolders:
         return []
 
     def names(self) -> list[str]:
-        names = set() if self.shipped is None else set(_folder_names(self.shipped))
+        names = set(self.shipped_names())
         if self.shipped is None or self.own.is_dir():
             names.update(_folder_names(self.own))
         if not names:

@@ -140,7 +140,6 @@ def described_inputs(tree: Any) -> DescribedInputs | None:
 
 
 def sorted_arguments(arguments: dict[str, Any] | None) -> tuple[tuple[str, PlainValue], ...]:
-    """Return the arguments of a model in the order of their names."""
     return tuple((name, _plain(value, [])) for name, value in sorted((arguments or {}).items()))
 
 
