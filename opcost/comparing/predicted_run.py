@@ -262,9 +262,8 @@ def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCost
         for one in calls
     ]
     costs, deviations = np.array(values).T
-    return learned.half_width(
-        cost, [one.group for one in calls], costs, deviations, np.array([one.is_small for one in calls])
-    )
+    groups, is_small = [one.group for one in calls], np.array([one.is_small for one in calls])
+    return learned.half_width(cost, groups, costs, deviations, is_small)
 
 
 def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) -> list[PredictedCalls]:

@@ -539,9 +539,8 @@ class Summary(Schema):
             yield (next(iter(lists)),), text
             return
         for key, items in lists.items():
-            yield from repeated(
-                key, (str(item[1:] if key == INPUT_SIZE and BATCH in lists else item) for item in items)
-            )
+            has_batches = key == INPUT_SIZE and BATCH in lists
+            yield from repeated(key, (str(item[1:] if has_batches else item) for item in items))
         if isinstance(self.done, list) and not lists and self.model_fields_set.issuperset(given):
             yield ("done",), "a list of cases, which a config without lists does not have; write done: false"
 
