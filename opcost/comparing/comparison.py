@@ -497,13 +497,8 @@ def flagged(found: ModelResult) -> Iterator[Remark]:
 
     for kind, names in ((RemarkKind.FLAGGED_OPERATORS, doubts), (RemarkKind.OTHER_WORK, other_work)):
         if own := [part for part in found.cost.parts if names(part.row)]:
-            first = own[0].row
-            figures: Figures = {
-                "time_ratio": found.cost.time_ratio(own),
-                "operator": first.operator,
-                "flags": names(first),
-            }
-            yield Remark(kind, figures)
+            first, time_ratio = own[0].row, found.cost.time_ratio(own)
+            yield Remark(kind, {"time_ratio": time_ratio, "operator": first.operator, "flags": names(first)})
 
 
 def _precision_and_caches(found: ModelResult) -> Iterator[Remark]:

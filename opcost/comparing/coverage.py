@@ -81,9 +81,8 @@ def costs_of(cost: ModelCost, predictor: CostModel) -> Costs | None:
     """Return the cost of each operator in a model, measured or else predicted; None if the time of one is unknown."""
     found: list[tuple[str, CoveredCost]] = []
     for part in cost.parts:
-        energy_j = part.energy_j
-        if energy_j is None:
-            _, energy_j = predictor.cost(part.count, part.occurrences)
+        _, predicted_j = predictor.cost(part.count, part.occurrences)
+        energy_j = predicted_j if part.energy_j is None else part.energy_j
         doubtful_s = part.time_s if is_doubtful(part.row) else 0.0
         found.append((part.case.operator.short_name, CoveredCost(part.time_s, energy_j, part.time_s, doubtful_s)))
     for count in cost.missing:

@@ -22,6 +22,7 @@ from opcost.columns import (
     shared_fields,
     values_of,
 )
+from opcost.estimates import ratio_if_known
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.operators.counts import CaseColumns, OperatorCount, tuple_key
@@ -105,17 +106,16 @@ def _table(name: str, rows: Sequence[MeasurementRow], counts: Mapping[str, Opera
 def _described(row: MeasurementRow, count: OperatorCount | None) -> tuple[DataSetRow, Cells]:
     operator = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
     data = parse_input_data(row.input_data)
-    outputs, intensity = None if count is None else count.outputs, None
-    if count is not None and count.flop is not None and count.memory_bytes:
-        intensity = count.flop / count.memory_bytes
+    outputs = None if count is None else count.outputs
+    flop, memory_bytes = (None, None) if count is None else (count.flop, count.memory_bytes)
     described = DataSetRow(
         **shared_fields(row, CaseColumns),
         key=row.key,
         outputs=None if outputs is None else value_text(outputs),
         weight_zeros_ratio=data.weight_zeros_ratio,
-        flop=None if count is None else count.flop,
-        memory_bytes=None if count is None else count.memory_bytes,
-        flop_per_byte=intensity,
+        flop=flop,
+        memory_bytes=memory_bytes,
+        flop_per_byte=ratio_if_known(flop, memory_bytes),
         operations=None if count is None else cell_of(count.operations) or None,
         measurement=row.measurement,
         conditions=row.conditions,

@@ -143,7 +143,6 @@ class Layers:
 
     @property
     def are_of_step(self) -> bool:
-        """Whether the run is a training step."""
         return any(call.count.phase.is_part for call in self.calls)
 
     @property

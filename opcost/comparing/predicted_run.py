@@ -17,9 +17,10 @@ from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_above_limit
 from opcost.operators.counts import CAPTURED, EVERYTHING, Case, OperatorCount, OperatorCounts, cases_of_count, select
-from opcost.operators.tuples import META, PlainValue, tensor_specs
+from opcost.operators.tuples import META, tensor_specs
 from opcost.operators.values import InputStatistics, InputValues
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
+from opcost.prediction.samples import kernel_of
 from opcost.summing.summation import ModelCost, sum_beside
 
 NORMAL_FACTOR = 1.645
@@ -182,7 +183,7 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
     energies = [one.energy_j for one in added] + ([cost.energy_j] if cost.parts else [])
     estimates_j = [one for one in energies if one is not None]
     predicted_j, energy_j = total_if_known(one.energy_j for one in calls), None
-    if len(estimates_j) == len(energies) and predicted_j is not None and errors.energy is not None:
+    if len(estimates_j) == len(energies) and predicted_j is not None:
         boards = NORMAL_FACTOR * learned.boards.deviation
         half_width = _half_width(calls, ENERGY, learned)
         energy_j = _range(estimates_j, predicted_j, half_width, errors.energy.high_ratio, boards)
@@ -261,9 +262,8 @@ def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCost
         for one in calls
     ]
     costs, deviations = np.array(values).T
-    return learned.half_width(
-        cost, [one.group for one in calls], costs, deviations, np.array([one.is_small for one in calls])
-    )
+    groups, is_small = [one.group for one in calls], np.array([one.is_small for one in calls])
+    return learned.half_width(cost, groups, costs, deviations, is_small)
 
 
 def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) -> list[PredictedCalls]:
@@ -391,11 +391,12 @@ class _Made:
 
 
 def _returned(count: OperatorCount, elements: int, inputs: Sequence[_Made]) -> float:
-    maker, area = inputs[0].operator if inputs else None, _kernel_area(count)
-    fitting = (rule for rule in RULES if count.operator.short_name in rule.operators and area >= rule.smallest_area)
+    maker, operator = inputs[0].operator if inputs else None, count.operator
+    own = (rule for rule in RULES if operator.short_name in rule.operators)
+    fitting = (rule for rule in own if math.prod(kernel_of(operator)) >= rule.smallest_area)
     rule = next((rule for rule in fitting if not rule.after or maker in rule.after), None)
-    sizes = [spec.elements for spec in count.operator.floating_inputs]
-    if rule is None or not inputs or (count.operator.short_name in KEEPS_SIZE and elements != sizes[0]):
+    sizes = [spec.elements for spec in operator.floating_inputs]
+    if rule is None or not inputs or (operator.short_name in KEEPS_SIZE and elements != sizes[0]):
         return 0.0
     if rule.effect is Effect.MAKES:
         return rule.ratio
@@ -405,14 +406,3 @@ def _returned(count: OperatorCount, elements: int, inputs: Sequence[_Made]) -> f
         zeros = math.fsum(size * one.zeros_ratio for size, one in zip(sizes, inputs, strict=True))
         return zeros / sum(sizes) if sum(sizes) else 0.0
     return 1.0 - math.prod(1.0 - one.zeros_ratio for one in inputs)
-
-
-def _kernel_area(count: OperatorCount) -> int:
-    """Return the area of a square or rectangular kernel, 0 if there is none."""
-    given = [value for value in count.operator.inputs if isinstance(value, (int, tuple))]
-    keywords = {**dict(count.operator.keyword_inputs), **dict(count.operator.parameters)}
-    kernel: PlainValue = keywords.get("kernel_size", given[0] if given else None)
-    if isinstance(kernel, int):
-        return kernel**2
-    sides = [side for side in kernel if isinstance(side, int)] if isinstance(kernel, tuple) else []
-    return math.prod(sides) if sides else 0

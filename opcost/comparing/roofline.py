@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.estimates import total_if_known, value_of
+from opcost.estimates import ratio_if_known, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES
-from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
+from opcost.measuring.record import MeasurementRow
 from opcost.operators.cache_chains import STREAM_BYTES
-from opcost.operators.counts import OperatorCount, tuple_key
+from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import FLOAT32, OperatorTuple
-from opcost.operators.values import has_zeros_in_weights
+from opcost.prediction.samples import sound_rows
 from opcost.summing.summation import EnergyBasis, ModelCost, Part, common_basis, totals
 
 FP32, TF32 = "fp32", "TF32"
@@ -116,7 +116,7 @@ class Work:
     @property
     def flop_per_byte(self) -> float | None:
         """The arithmetic intensity; None if the call moves nothing, or its FLOPs are unknown."""
-        return self.flop / self.memory_bytes if self.memory_bytes and self.flop is not None else None
+        return ratio_if_known(self.flop, self.memory_bytes)
 
 
 @dataclass(frozen=True)
@@ -251,20 +251,15 @@ def works_of(cost: ModelCost) -> Works:
 
 
 def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
-    """Return the roofline of rows under the same conditions that are sound and do the counted work.
+    """Return the roofline of the sound rows under the same conditions; energies at the reference temperature if known.
 
-    Rows with zeros in weights are left out: they draw less power than any model does. Rows of operators without counts,
-    by their keys, are left out, too. Energies are at the reference temperature where that is known.
+    ``counts`` are by the operators' keys.
     """
     # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
-    usual = (row for row in rows if not has_zeros_in_weights(row.input_data))
-    sound = (row for row in usual if not (is_doubtful(row) or does_other_work(row.measurement)))
-    works: list[Work] = []
-    product = ""
-    for row in sound:
-        count, product = counts.get(tuple_key(row.key)), row.conditions.device_product
-        if count is not None and row.phase is count.phase:
-            works.append(work_of(count, row, common_basis([row])))
+    works, product = [], ""
+    for row, count in sound_rows(rows, counts):
+        product = row.conditions.device_product
+        works.append(work_of(count, row, common_basis([row])))
     return roofline_of(works, memory_rate(product))
 
 

@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
 from operator import attrgetter
 from typing import Any
 
@@ -104,21 +104,17 @@ LEAST_RESIDUAL = 0.01
 MOST_PIECES = 4
 
 
-class PieceKind(Enum):
-    """The form of a piece. The value is the word that people read."""
+class PieceKind(IntEnum):
+    """The form of a piece. The value is its degree, and the name the word that people read."""
 
-    CONSTANT = "constant"
-    LINEAR = "linear"
-    QUADRATIC = "quadratic"
-
-    @property
-    def degree(self) -> int:
-        return (PieceKind.CONSTANT, PieceKind.LINEAR, PieceKind.QUADRATIC).index(self)
+    CONSTANT = 0
+    LINEAR = 1
+    QUADRATIC = 2
 
     @property
     def fewest(self) -> int:
         """The fewest points: one more than the coefficients, so that a piece says something of its points."""
-        return self.degree + 2
+        return self + 2
 
 
 @dataclass(frozen=True)
@@ -158,7 +154,7 @@ def pieces_of(x: Sequence[float], y: Sequence[float]) -> tuple[Piece, ...]:
                 for (number, coefficients), (squares, pieces) in chains[first].items():
                     if number == MOST_PIECES or (number and piece.kind is PieceKind.CONSTANT):
                         continue
-                    key = number + 1, coefficients + piece.kind.degree + 1
+                    key = number + 1, coefficients + piece.kind + 1
                     longer = squares + piece.points * piece.residual_ratio**2
                     if key not in chains[last + 1] or longer < chains[last + 1][key][0]:
                         chains[last + 1][key] = longer, (*pieces, piece)
@@ -178,7 +174,7 @@ def _fits(xs: FloatArray, ys: FloatArray, first: int, last: int) -> Iterator[Pie
             continue
         # Scaled, because powers of pixels differ by many orders of magnitude.
         scale = float(x[-1])
-        powers = np.vander(x / scale, kind.degree + 1, increasing=True)
+        powers = np.vander(x / scale, kind + 1, increasing=True)
         scaled, *_ = np.linalg.lstsq(powers / y[:, None], np.ones(len(y)), rcond=None)
         residuals = powers @ scaled / y - 1
         coefficients = tuple(float(one) / scale**power for power, one in enumerate(scaled))
@@ -228,7 +224,9 @@ def curves_of(rows: Sequence[SweepSizeRow]) -> tuple[Curve, ...]:
             breaks.append((sizes[first - 1], sizes[first]))
             jumps_ratio.append(values[first] / expected if expected > 0 else None)
         lines = [
-            BreakLine(quantity, one.kind.value, sizes[one.first], sizes[one.last], one.residual_ratio, jump_ratio)
+            BreakLine(
+                quantity, one.kind.name.lower(), sizes[one.first], sizes[one.last], one.residual_ratio, jump_ratio
+            )
             for one, jump_ratio in zip(pieces, jumps_ratio, strict=False)
         ]
         if pieces:

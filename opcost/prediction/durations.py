@@ -198,9 +198,8 @@ def measured_durations(
         end_s = datetime.fromisoformat(row.measurement.ended_at).timestamp()
         before_s, ended[board] = ended.get(board, -math.inf), end_s
         asked, builds = row.circumstances, row.measurement.builds or 1
-        protocol = MeasurementProtocol(
-            asked.warm_up_s, asked.loop_s or FULL_LOOP_S, asked.relative_error, builds=builds
-        )
+        loop_s = asked.loop_s or FULL_LOOP_S
+        protocol = MeasurementProtocol(asked.warm_up_s, loop_s, asked.relative_error, builds=builds)
         attempts = (builds if are_models else 1) + RETRIES.at_once - 1
         if 0 < end_s - before_s <= BREAK_S + attempts * (protocol.warm_up_s + row.measurement.loop_time_s):
             yield end_s - before_s, row, protocol

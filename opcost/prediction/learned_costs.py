@@ -119,8 +119,7 @@ class Scaling:
         return Scaling(columns, features[:, columns].mean(axis=0), deviations[columns])
 
     def scaled(self, features: FloatArray) -> FloatArray:
-        scaled: FloatArray = (features[:, self.columns] - self.means) / self.deviations
-        return scaled
+        return (features[:, self.columns] - self.means) / self.deviations
 
 
 @dataclass(frozen=True)
@@ -142,8 +141,7 @@ class Smooth:
         points = scaling.scaled(features) / LENGTH
         covariances = _covariances(squared_distances(points, points))
         covariances[np.diag_indices_from(covariances)] += NOISE
-        weights: FloatArray = np.linalg.solve(covariances, targets - middle).astype(np.float64)
-        return Smooth(scaling, points, weights, middle)
+        return Smooth(scaling, points, np.linalg.solve(covariances, targets - middle).astype(np.float64), middle)
 
     def predict(self, features: FloatArray) -> FloatArray:
         """Return the value for each row of features, shape (rows,)."""
@@ -157,8 +155,7 @@ class Smooth:
 
 def _covariances(squares: FloatArray) -> FloatArray:
     distances = np.sqrt(3.0 * squares)
-    found: FloatArray = (1.0 + distances) * np.exp(-distances)
-    return found
+    return (1.0 + distances) * np.exp(-distances)
 
 
 def squared_distances(points: FloatArray, others: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
@@ -18,6 +18,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from opcost.columns import grouped
 from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
@@ -163,7 +164,7 @@ def kind_of(count: OperatorCount) -> str:
     arguments = _arguments(count.operator)
     groups = _number(arguments.get("groups"), 1)
     if groups == 1:
-        return POINTWISE if _pair(arguments.get("kernel_size"), 0) == (1, 1) else CONVOLUTION
+        return POINTWISE if kernel_of(count.operator) == (1, 1) else CONVOLUTION
     shape = count.operator.floating_inputs[0].shape
     return DEPTHWISE if groups == (shape[1] if len(shape) > 1 else shape[0]) else GROUPED
 
@@ -177,7 +178,6 @@ def raw_features(count: OperatorCount, data: InputData) -> list[float]:
     shape = first.shape
     inputs, made = sum(spec.elements for spec in specs), sum(spec.elements for spec in outputs)
     m, n, k, groups = _product(count, last, made, arguments)
-    kernel = _pair(arguments.get("kernel_size"), 0)
     spatial = shape[2:]
     kernels = sum(number for operation, number in count.operations if operation not in NO_KERNELS) or 1
     moved: float = count.memory_bytes
@@ -197,7 +197,7 @@ def raw_features(count: OperatorCount, data: InputData) -> list[float]:
         *(m, n, k, groups, shape[0] if shape else 1, shape[1] if len(shape) > 1 else 1, math.prod(spatial)),
         *(shape[-1] if shape else 1, last.shape[-1] if last.shape else 1),
         *((spatial[0], spatial[-1]) if spatial else (0, 0)),
-        *kernel,
+        *kernel_of(operator),
         *(_pair(arguments.get(name), usual)[0] for name, usual in (("stride", 0), ("padding", 0), ("dilation", 1))),
         float(arguments.get("bias", True) is not False),
         *(len(specs), sum(spec.strides is not None for spec in specs)),
@@ -292,6 +292,11 @@ def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:
     return {**dict(zip(names, given, strict=False)), **dict(operator.keyword_inputs), **dict(operator.parameters)}
 
 
+def kernel_of(operator: OperatorTuple) -> tuple[float, float]:
+    """Return the height and the width of a kernel, its first and last side; 0 if there is none."""
+    return _pair(_arguments(operator).get("kernel_size"), 0)
+
+
 def _names(count: OperatorCount) -> set[str]:
     if count.operations:
         return {_name(operation) for operation, _ in count.operations}
@@ -383,20 +388,26 @@ def samples_of(
 def cases_of(
     rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount], conditions: Conditions
 ) -> dict[str, list[MeasurementRow]]:
-    """Return the rows of each case that was measured under these conditions, by their key.
+    """Return the sound rows of each case that was measured under these conditions and computes something, by its key.
 
-    Flagged rows, rows of other work than was counted, rows with zeros in weights, which no feature shows, and operators
-    that compute nothing are left out. ``counts`` are by the operators' keys.
+    ``counts`` are by the operators' keys.
     """
-    cases: dict[str, list[MeasurementRow]] = {}
+    own = (row for row in rows if row.conditions == conditions)
+    return grouped((row for row, count in sound_rows(own, counts) if count.computes), lambda row: row.key)
+
+
+def sound_rows(
+    rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]
+) -> Iterator[tuple[MeasurementRow, OperatorCount]]:
+    """Yield the rows with their counts, by operators' keys, without flagged ones and those of other work than counted.
+
+    Rows with zeros in weights are left out: no feature shows these, and they draw less power than any model does.
+    """
     for row in rows:
         count = counts.get(tuple_key(row.key))
-        is_sound = not is_doubtful(row) and not does_other_work(row.measurement)
-        is_sound = is_sound and not has_zeros_in_weights(row.input_data)
-        is_counted = count is not None and count.computes and row.phase is count.phase
-        if row.conditions == conditions and is_sound and is_counted:
-            cases.setdefault(row.key, []).append(row)
-    return cases
+        is_usual = not (is_doubtful(row) or does_other_work(row.measurement) or has_zeros_in_weights(row.input_data))
+        if is_usual and count is not None and row.phase is count.phase:
+            yield row, count
 
 
 def boards_of(cases: Iterable[Sequence[MeasurementRow]]) -> Boards:

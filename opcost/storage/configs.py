@@ -220,10 +220,8 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
 
 def _lines(document: Document) -> dict[str, int]:
     tuples = document.values.get(TupleList.key)
-    of_items = {
-        place_of(index): document.line((TupleList.key, index))
-        for index in range(len(tuples) if isinstance(tuples, list) else 0)
-    }
+    items = range(len(tuples) if isinstance(tuples, list) else 0)
+    of_items = {place_of(index): document.line((TupleList.key, index)) for index in items}
     return {key: document.line((key,)) for key in document.values} | of_items
 
 
@@ -422,7 +420,7 @@ class ModelFolders:
         return []
 
     def names(self) -> list[str]:
-        names = set() if self.shipped is None else set(_folder_names(self.shipped))
+        names = set(self.shipped_names())
         if self.shipped is None or self.own.is_dir():
             names.update(_folder_names(self.own))
         if not names:

@@ -36,7 +36,6 @@ CLASS = "class"
 
 
 def public_models() -> dict[str, LanguageModel]:
-    """Return the architectures by the models' names."""
     found = {}
     with TABLE.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):

@@ -98,11 +98,6 @@ def _allowing(is_allowed: Callable[[Any], bool]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _are_inputs(tree: Any) -> bool:
-    # A config without the key has the inputs that a user's function returns.
-    return tree is None or (bool(tree) and isinstance(tree, (Tensor, dict, list)))
-
-
 if TYPE_CHECKING:
     Inputs: TypeAlias = Any
 else:
@@ -116,7 +111,8 @@ else:
             Discriminator(_kind),
         ],
     )
-    Inputs = Annotated[Tree, _allowing(_are_inputs)]
+    # A config without the key has the inputs that a user's function returns.
+    Inputs = Annotated[Tree, _allowing(lambda tree: tree is None or (tree and isinstance(tree, (Tensor, dict, list))))]
 
 
 def _plain(tree: Any, values: list[PlainValue]) -> PlainValue:
@@ -144,7 +140,6 @@ def described_inputs(tree: Any) -> DescribedInputs | None:
 
 
 def sorted_arguments(arguments: dict[str, Any] | None) -> tuple[tuple[str, PlainValue], ...]:
-    """Return the arguments of a model in the order of their names."""
     return tuple((name, _plain(value, [])) for name, value in sorted((arguments or {}).items()))
 
 
@@ -477,12 +472,9 @@ class Summary(Schema):
     mode: Literal["inference", "training", "prefill", "decode"] = Field(
         default="inference", description="mode: inference (or training, prefill, decode)"
     )
-    context: (
-        Annotated[
-            Annotated[PositiveInt, ONE] | Annotated[Annotated[list[PositiveInt], Field(min_length=1)], SEVERAL], BY_LIST
-        ]
-        | None
-    ) = Field(default=None, description="context: 2048 (tokens of each text that a decode step attends to; or a list)")
+    context: OneOrSeveral[PositiveInt] | None = Field(
+        default=None, description="context: 2048 (tokens of each text that a decode step attends to; or a list)"
+    )
     loss: LossName = Field(default="cross_entropy", description=f"loss: cross_entropy ({' or '.join(LOSSES)})")
     optimizer: dict[str, Any] | str = Field(
         default="sgd", description="optimizer: sgd (or {name: adamw, lr: 0.0001, fused: true})"
@@ -547,9 +539,8 @@ class Summary(Schema):
             yield (next(iter(lists)),), text
             return
         for key, items in lists.items():
-            yield from repeated(
-                key, (str(item[1:] if key == INPUT_SIZE and BATCH in lists else item) for item in items)
-            )
+            has_batches = key == INPUT_SIZE and BATCH in lists
+            yield from repeated(key, (str(item[1:] if has_batches else item) for item in items))
         if isinstance(self.done, list) and not lists and self.model_fields_set.issuperset(given):
             yield ("done",), "a list of cases, which a config without lists does not have; write done: false"
 
@@ -567,17 +558,13 @@ class Summary(Schema):
         if self.mode != DECODE and self.context is not None:
             yield (CONTEXT,), f"it is of a decode step; write mode: {DECODE}, too, or remove it"
         if named.source == TRANSFORMERS and is_generating((self.arguments or {}).items()):
-            yield (
-                ("arguments",),
-                "prefill and decode_context are no arguments; write mode: prefill, or decode with context",
-            )
+            remedy = "write mode: prefill, or decode with context"
+            yield ("arguments",), f"prefill and decode_context are no arguments; {remedy}"
         if self.mode not in GENERATING:
             return
         if named.source != TRANSFORMERS:
-            text = (
-                "models of transformers only are generated with; a file's function can return a cache among its inputs"
-            )
-            yield ("mode",), f"{text}, with mode: inference"
+            remedy = "a file's function can return a cache among its inputs, with mode: inference"
+            yield ("mode",), f"models of transformers only are generated with; {remedy}"
         sizes = self.lists.get(INPUT_SIZE, [self.input_size])
         if self.mode == DECODE and any(size[1:] != [1] for size in sizes if size):
             yield (INPUT_SIZE,), "a decode step reads one token of each text; write input_size: [8, 1] for 8 texts"
