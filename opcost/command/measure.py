@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 
 def make_configs(arguments: Namespace) -> int:
-    """Write a ``summary.yml`` for each model that has none, and print their names; return 0."""
     from opcost.stages.make_configs import make_configs as write_configs
 
     reports = write_configs(Request.from_arguments(arguments).folders, arguments.names, arguments.dry_run)
@@ -52,7 +51,6 @@ def make_configs(arguments: Namespace) -> int:
 
 
 def sample_operators(arguments: Namespace) -> int:
-    """Write a list of tuples and print what it has; return 0."""
     from opcost.prediction.sampling import Wish
     from opcost.reporting.count_tables import print_sample
     from opcost.stages.sample_operators import sample_operators as draw
@@ -84,7 +82,6 @@ def count(arguments: Namespace) -> int:
 
 
 def filter_operators(arguments: Namespace) -> int:
-    """Write the tuples that the whitelist keeps, and print their shares; return 0."""
     from opcost.reporting.count_tables import print_selections
     from opcost.stages.filter import filter_operators as keep_operators
 
@@ -185,7 +182,6 @@ def _training(arguments: Namespace) -> Training | None:
 
 
 def worker(arguments: Namespace) -> int:
-    """Measure for clients until the scheduler ends; return 0."""
     scheduler = arguments.scheduler or arguments.scheduler_file
     if scheduler is None:
         raise UserError("no scheduler is named; use --scheduler ADDRESS or --scheduler-file FILE")
@@ -307,13 +303,11 @@ def _predicted(
 
 
 def _write_sweep(request: RunRequest, result: SweepResult, arguments: Namespace) -> None:
-    from opcost.reporting.sweeps import export_tree, write_tables
+    from opcost.reporting.sweeps import export_tree, write_sweep_figures, write_tables
 
     if arguments.output is not None:
         print_files("tables in", write_tables(result, arguments.output))
     if arguments.figures is not None:
-        from opcost.reporting.sweeps import write_sweep_figures
-
         print_files("figures in", write_sweep_figures(result, arguments.figures))
     if arguments.export_tree is not None:
         print_files("folders", export_tree(result, request.database.power_logs, arguments.export_tree))

@@ -143,7 +143,6 @@ def _report(line: str) -> None:
 
 
 def qualify(arguments: Namespace) -> int:
-    """Measure and print the qualities of a GPU's meters; return 0."""
     if arguments.device == "cpu":
         raise UserError("--device cpu: a CPU has no second meter to compare with; name a GPU")
     _check_gpu(arguments)

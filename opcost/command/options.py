@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -88,15 +87,15 @@ class Option:
         parser.add_argument(self._flag, **self._settings)
 
 
-@dataclass(frozen=True)
 class OneOf:
     """Options of which a command line has at most one."""
 
-    options: tuple[Option, ...]
+    def __init__(self, *options: Option) -> None:
+        self._options = options
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         group = parser.add_mutually_exclusive_group()
-        for option in self.options:
+        for option in self._options:
             option.add_to(group)
 
 
@@ -269,9 +268,9 @@ MEASURING_DEVICES = (
         "or a part of its name such as H200, which need not be here",
         kinds.devices_or_products,
     ),
-    OneOf((GPUS, SCHEDULER, SCHEDULER_FILE)),
+    OneOf(GPUS, SCHEDULER, SCHEDULER_FILE),
 )
-WORKER_SCHEDULER = OneOf((SCHEDULER, SCHEDULER_FILE))
+WORKER_SCHEDULER = OneOf(SCHEDULER, SCHEDULER_FILE)
 WORKER_DEVICE = Option("--device", "the one device of this host that measures (default: all GPUs)", kinds.device_name)
 WORKER_LOGS = folder_option(
     "--logs",
@@ -441,35 +440,31 @@ ALLOW_EXTRAPOLATION = switch("--allow-extrapolation", argparse.SUPPRESS)
 
 # Measuring, and which measurements are summed or shown.
 DURATION = OneOf(
-    (
-        Option(
-            "--seconds",
-            f"length of each measuring loop in s (default: {FULL_LOOP_S:g}; shorter loops never set done)",
-            kinds.positive_seconds,
-            default=FULL_LOOP_S,
-        ),
-        Option(
-            "--relative-error",
-            "end each loop when the 95 %% intervals of time and energy are within this ratio, such as 0.01, when that "
-            f"is out of reach, or after {FULL_LOOP_S:g} s; never sets done",
-            kinds.ratio,
-        ),
-    )
+    Option(
+        "--seconds",
+        f"length of each measuring loop in s (default: {FULL_LOOP_S:g}; shorter loops never set done)",
+        kinds.positive_seconds,
+        default=FULL_LOOP_S,
+    ),
+    Option(
+        "--relative-error",
+        "end each loop when the 95 %% intervals of time and energy are within this ratio, such as 0.01, when that "
+        f"is out of reach, or after {FULL_LOOP_S:g} s; never sets done",
+        kinds.ratio,
+    ),
 )
 USUAL_RELATIVE_ERROR = 0.01
 PROFILE_DURATION = OneOf(
-    (
-        Option("--seconds", "length of each measuring loop in s", kinds.positive_seconds),
-        Option(
-            "--relative-error",
-            "end each loop when the 95 %% intervals of time and energy are within this ratio "
-            f"(default: {USUAL_RELATIVE_ERROR:g})",
-            kinds.ratio,
-        ),
-    )
+    Option("--seconds", "length of each measuring loop in s", kinds.positive_seconds),
+    Option(
+        "--relative-error",
+        "end each loop when the 95 %% intervals of time and energy are within this ratio "
+        f"(default: {USUAL_RELATIVE_ERROR:g})",
+        kinds.ratio,
+    ),
 )
 SWEPT = OneOf(
-    tuple(
+    *(
         Option(
             f"--{kind.value}",
             f"{varied}, or a list with commas; of a function that returns its inputs, its argument {kind.value}",
@@ -582,15 +577,13 @@ FOLLOWED_FIGURE = Option(
     "--figure", "with a command or --pid: also draw power, load and temperatures (.svg)", kinds.user_path
 )
 CAP_WISH = OneOf(
-    (
-        Option(
-            "--objective",
-            "minimised by the proposed cap: energy, energy times time, or energy times time squared (default: energy)",
-            choices=[objective.value for objective in Objective],
-            default=Objective.ENERGY.value,
-        ),
-        Option("--max-slowdown", "instead: least energy with at most this much more time, such as 0.05", kinds.ratio),
-    )
+    Option(
+        "--objective",
+        "minimised by the proposed cap: energy, energy times time, or energy times time squared (default: energy)",
+        choices=[objective.value for objective in Objective],
+        default=Objective.ENERGY.value,
+    ),
+    Option("--max-slowdown", "instead: least energy with at most this much more time, such as 0.05", kinds.ratio),
 )
 CONSENT = switch(
     "--allow-power-limit",

@@ -71,7 +71,6 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 
 @warning_once()
 def layers(arguments: Namespace) -> int:
-    """Print the layers; return 0."""
     from opcost.reporting.model_tables import layers_object, print_csv, print_layers
     from opcost.stages.model_layers import find_layers
 
@@ -92,7 +91,6 @@ def layers(arguments: Namespace) -> int:
 @warning_once()
 @without_garbage_collection()
 def predict(arguments: Namespace) -> int:
-    """Print the prediction; return 0."""
     from opcost.reporting.model_tables import prediction_object, print_prediction
     from opcost.stages.predict import PredictionRequest
     from opcost.stages.predict import predict as find
@@ -151,7 +149,6 @@ def _compare_against(arguments: Namespace) -> int:
 @without_garbage_collection()
 @warning_once()
 def report(arguments: Namespace) -> int:
-    """Write the report; return 0."""
     from opcost.reporting.report import write_report
 
     request = Request.from_arguments(arguments)
@@ -176,7 +173,6 @@ def advise(arguments: Namespace) -> int:
 
 @without_garbage_collection()
 def export(arguments: Namespace) -> int:
-    """Write the data set, and print how large it is; return 0."""
     from opcost.reporting.pages import data_set_page
     from opcost.stages.holdings import export as export_rows
     from opcost.storage.data_files import DataFolder
@@ -191,7 +187,6 @@ def export(arguments: Namespace) -> int:
 
 
 def info(arguments: Namespace) -> int:
-    """Print what is found; return 0."""
     from opcost.reporting.tables import print_info
     from opcost.stages.info import find_info
 

@@ -31,7 +31,6 @@ def check(arguments: Namespace) -> int:
 
 
 def merge(arguments: Namespace) -> int:
-    """Print how many rows were added to each table; return 0."""
     for added in merge_tables(Database(arguments.into), [Database(folder) for folder in arguments.others]):
         print(f"{added.table}: {added.added} rows added")
     return 0
@@ -48,7 +47,6 @@ def operators(arguments: Namespace) -> int:
 
 
 def kernels(arguments: Namespace) -> int:
-    """Profile models, and print the share of their kernels that their operator tuples launch alone; return 0."""
     from opcost.reporting.comparison_tables import print_kernels
     from opcost.stages.verify import compare_kernels
 
@@ -58,7 +56,6 @@ def kernels(arguments: Namespace) -> int:
 
 
 def strangers(arguments: Namespace) -> int:
-    """Insert operators into foreign models, and print what these take more beside rows in state; return 0."""
     from opcost.reporting.count_tables import print_strangers
     from opcost.stages.strangers import verify_strangers
 
@@ -92,7 +89,6 @@ def coverage(arguments: Namespace) -> int:
 
 
 def columns(_: Namespace) -> int:
-    """Print the page of all columns; return 0."""
     from opcost.reporting.pages import database_page
 
     print(database_page(), end="")
