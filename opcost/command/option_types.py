@@ -78,7 +78,6 @@ def input_size(text: str) -> tuple[int, ...]:
 
 
 def axis(kind: AxisKind, text: str) -> Axis:
-    """Return the sizes of a sweep."""
     try:
         return Axis.parse(kind, text)
     except ValueError as error:

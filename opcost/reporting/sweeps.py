@@ -128,10 +128,12 @@ def sweep_object(result: SweepResult) -> dict[str, Any]:
 def size_columns(axis: str, unit: str) -> Table[SweepSizeRow]:
     """Return the columns of a sweep over an axis, whose cost is also that of a unit."""
 
-    def interval(lower: float | None, upper: float | None) -> str:
+    def interval(quantity: str, one: SweepSizeRow) -> str:
+        *_, lower, upper = _costs(one)[quantity]
         return UNKNOWN if lower is None else f"{milli(lower)} to {milli(upper)}"
 
-    def difference(predicted: float | None, measured: float | None) -> str:
+    def difference(quantity: str, one: SweepSizeRow) -> str:
+        measured, predicted, *_ = _costs(one)[quantity]
         return UNKNOWN if predicted is None or measured is None else percent(predicted / measured - 1)
 
     return (
@@ -145,21 +147,11 @@ def size_columns(axis: str, unit: str) -> Table[SweepSizeRow]:
         Column(f"ns/{unit}", lambda one: scaled(one.figures.time_per_unit_s, NANO), drop=2),
         Column(f"nJ/{unit}", lambda one: scaled(one.figures.energy_per_unit_j, NANO), drop=2),
         Column("predicted ms", lambda one: milli(one.prediction.predicted_time_s)),
-        Column(
-            "90 % interval",
-            lambda one: interval(one.prediction.predicted_time_lower_s, one.prediction.predicted_time_upper_s),
-            drop=6,
-        ),
-        Column("time differs", lambda one: difference(one.prediction.predicted_time_s, one.figures.time_s), drop=3),
+        Column("90 % interval", partial(interval, "time"), drop=6),
+        Column("time differs", partial(difference, "time"), drop=3),
         Column("predicted mJ", lambda one: milli(one.prediction.predicted_energy_j)),
-        Column(
-            "90 % interval",
-            lambda one: interval(one.prediction.predicted_energy_lower_j, one.prediction.predicted_energy_upper_j),
-            drop=6,
-        ),
-        Column(
-            "energy differs", lambda one: difference(one.prediction.predicted_energy_j, one.figures.energy_j), drop=3
-        ),
+        Column("90 % interval", partial(interval, "energy"), drop=6),
+        Column("energy differs", partial(difference, "energy"), drop=3),
     )
 
 
@@ -263,6 +255,7 @@ def size_curves(
 
 
 def _costs(row: SweepSizeRow) -> dict[str, tuple[float | None, ...]]:
+    """Return the measured and the predicted value of each quantity, and the ends of the prediction's interval."""
     figures, predicted, units = row.figures, row.prediction, row.place.units_of_a_run
     time_s, energy_j = predicted.predicted_time_s, predicted.predicted_energy_j
     energies_j = energy_j, predicted.predicted_energy_lower_j, predicted.predicted_energy_upper_j
