@@ -42,15 +42,14 @@ if TYPE_CHECKING:
     from opcost.stages.sweep import Measured, PredictedSize, Sweep, SweepPoint, SweepResult
 
 
-def make_configs(arguments: Namespace) -> int:
+def make_configs(arguments: Namespace) -> None:
     from opcost.stages.make_configs import make_configs as write_configs
 
     reports = write_configs(Request.from_arguments(arguments).folders, arguments.names, arguments.dry_run)
     print_json(reports) if arguments.json else print_configs(reports, arguments.dry_run)
-    return 0
 
 
-def sample_operators(arguments: Namespace) -> int:
+def sample_operators(arguments: Namespace) -> None:
     from opcost.prediction.sampling import Wish
     from opcost.reporting.count_tables import print_sample
     from opcost.stages.sample_operators import sample_operators as draw
@@ -58,7 +57,6 @@ def sample_operators(arguments: Namespace) -> int:
     wish = Wish(arguments.number, tuple(arguments.kind), arguments.seed, arguments.beyond)
     report = draw(Request.from_arguments(arguments), arguments.name, wish, arguments.gpu_seconds, arguments.dry_run)
     print_json(report) if arguments.json else print_sample(report, arguments.dry_run)
-    return 0
 
 
 def count(arguments: Namespace) -> int:
@@ -81,13 +79,12 @@ def count(arguments: Namespace) -> int:
     return 0 if len(counted) == len(reports) else 2
 
 
-def filter_operators(arguments: Namespace) -> int:
+def filter_operators(arguments: Namespace) -> None:
     from opcost.reporting.count_tables import print_selections
     from opcost.stages.filter import filter_operators as keep_operators
 
     reports = keep_operators(Request.from_arguments(arguments), arguments.dry_run)
     print_json(reports) if arguments.json else print_selections(reports, arguments.dry_run)
-    return 0
 
 
 def measure(arguments: Namespace) -> int:
@@ -181,7 +178,7 @@ def _training(arguments: Namespace) -> Training | None:
     return Training(arguments.loss or usual.loss, arguments.optimizer or usual.optimizer)
 
 
-def worker(arguments: Namespace) -> int:
+def worker(arguments: Namespace) -> None:
     scheduler = arguments.scheduler or arguments.scheduler_file
     if scheduler is None:
         raise UserError("no scheduler is named; use --scheduler ADDRESS or --scheduler-file FILE")
@@ -195,7 +192,6 @@ def worker(arguments: Namespace) -> int:
     cores = shares_of_cores(sorted(os.sched_getaffinity(0)), len(devices))
     with held_folder("opcost-worker-") if arguments.logs is None else nullcontext(arguments.logs) as logs:
         serve(scheduler_at(scheduler), dict(zip(devices, cores, strict=True)), logs.absolute())
-    return 0
 
 
 def _measuring(request: RunRequest, arguments: Namespace) -> Measuring | None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from opcost.storage.configs import ModelConfig
 
 
-def power_cap(arguments: Namespace) -> int:
+def power_cap(arguments: Namespace) -> None:
     # argparse drops the dashes before a command.
     is_command = "--" in sys.argv
     if not arguments.work or (not is_command and len(arguments.work) > 1):
@@ -53,7 +53,7 @@ def power_cap(arguments: Namespace) -> int:
     if arguments.dry_run:
         plan = _cap_plan(request, arguments, None if is_command else _config(request, arguments))
         print_json(sweeps.plan_object(plan)) if arguments.json else sweeps.print_cap_plan(plan)
-        return 0
+        return
     # First, since a model's source may import torch.
     device, uuid = gpu_named(request.device)
     check_consent(arguments.allow_power_limit)
@@ -69,7 +69,6 @@ def power_cap(arguments: Namespace) -> int:
     print_json(sweeps.cap_sweep_object(sweep)) if arguments.json else sweeps.print_cap_sweep(sweep)
     if arguments.figure is not None:
         print_files("figure", [sweeps.draw_cap_sweep(sweep, arguments.figure)])
-    return 0
 
 
 def _config(request: RunRequest, arguments: Namespace) -> ModelConfig:

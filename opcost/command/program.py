@@ -37,9 +37,9 @@ class Subcommand:
 
     ``name`` may have two words: the second is a command of the first. ``does`` is its description without a full stop,
     ``example`` the arguments of an example, and ``before`` the commands, with arguments, that the example follows in a
-    fresh clone. ``function`` is module and name of what takes the parsed arguments and returns an exit status; it is
-    imported when it runs, so that ``--help`` answers before anything is installed. ``log_folder`` returns the database
-    that keeps the run's log, None for none.
+    fresh clone. ``function`` is module and name of what takes the parsed arguments and returns an exit status, None for
+    0; it is imported when it runs, so that ``--help`` answers before anything is installed. ``log_folder`` returns the
+    database that keeps the run's log, None for none.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Subcommand:
     def run(self, arguments: Namespace) -> int:
         log_run(arguments.verbose, self.log_folder(arguments))
         module, _, name = self.function.partition(".")
-        status: int = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
-        return status
+        status: int | None = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
+        return status or 0
 
     @property
     def _texts(self) -> dict[str, Any]:

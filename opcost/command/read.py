@@ -70,7 +70,7 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 
 
 @warning_once()
-def layers(arguments: Namespace) -> int:
+def layers(arguments: Namespace) -> None:
     from opcost.reporting.model_tables import layers_object, print_csv, print_layers
     from opcost.stages.model_layers import find_layers
 
@@ -85,12 +85,11 @@ def layers(arguments: Namespace) -> int:
         print_csv(found, arguments.depth)
     else:
         print_layers(found, arguments.depth)
-    return 0
 
 
 @warning_once()
 @without_garbage_collection()
-def predict(arguments: Namespace) -> int:
+def predict(arguments: Namespace) -> None:
     from opcost.reporting.model_tables import prediction_object, print_prediction
     from opcost.stages.predict import PredictionRequest
     from opcost.stages.predict import predict as find
@@ -101,7 +100,6 @@ def predict(arguments: Namespace) -> int:
         RunRequest.from_arguments(arguments), wish, cache_folder(), progress_on_stderr(arguments.json_progress)
     )
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
-    return 0
 
 
 def compare(arguments: Namespace) -> int:
@@ -148,7 +146,7 @@ def _compare_against(arguments: Namespace) -> int:
 
 @without_garbage_collection()
 @warning_once()
-def report(arguments: Namespace) -> int:
+def report(arguments: Namespace) -> None:
     from opcost.reporting.report import write_report
 
     request = Request.from_arguments(arguments)
@@ -157,7 +155,6 @@ def report(arguments: Namespace) -> int:
     reports = find_comparisons(request, _runs(arguments))
     write_report(arguments.output, request, reports, rankings_of(request))
     print_line(f"{arguments.output}: {number_of(len(reports), 'model')}; open it in a browser")
-    return 0
 
 
 def advise(arguments: Namespace) -> int:
@@ -172,7 +169,7 @@ def advise(arguments: Namespace) -> int:
 
 
 @without_garbage_collection()
-def export(arguments: Namespace) -> int:
+def export(arguments: Namespace) -> None:
     from opcost.reporting.pages import data_set_page
     from opcost.stages.holdings import export as export_rows
     from opcost.storage.data_files import DataFolder
@@ -183,13 +180,11 @@ def export(arguments: Namespace) -> int:
     print(f"{target.folder}: {rows}; the columns are explained in columns.md")
     if found.uncounted:
         print(f"{number_of(found.uncounted, 'measurement')} without FLOPs and bytes: the operators are not counted")
-    return 0
 
 
-def info(arguments: Namespace) -> int:
+def info(arguments: Namespace) -> None:
     from opcost.reporting.tables import print_info
     from opcost.stages.info import find_info
 
     found = find_info(user_folders(arguments.home, arguments.measurements, arguments.database))
     print_json(found) if arguments.json else print_info(found)
-    return 0

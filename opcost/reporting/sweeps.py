@@ -169,17 +169,15 @@ def write_tables(result: SweepResult, folder: Path) -> list[Path]:
     """Write sizes, repetitions, kernels, pieces and correlations as CSV files without checksums; return the files."""
     found = spearman(result.repetitions or result.sizes)
     numbered = enumerate(same_information(found), start=1)
-    tables: dict[str, tuple[Any, Sequence[Any]]] = {
-        "sizes": (SweepSizeRow, result.sizes),
-        "repetitions": (SweepRepetitionRow, result.repetitions),
-        "kernels": (SweepKernelRow, result.kernels),
-    }
     groups = ({"group": number, "column": name} for number, names in numbered for name in names)
+
+    def of_rows(kind: Any, rows: Iterable[Any]) -> str:
+        return _csv([field.name for field in columns_of(kind)], map(cells_of, rows))
+
     contents = {
-        **{
-            name: _csv([field.name for field in columns_of(kind)], map(cells_of, rows))
-            for name, (kind, rows) in tables.items()
-        },
+        "sizes": of_rows(SweepSizeRow, result.sizes),
+        "repetitions": of_rows(SweepRepetitionRow, result.repetitions),
+        "kernels": of_rows(SweepKernelRow, result.kernels),
         "pieces": _csv([field.name for field in fields(BreakLine)], map(asdict, result.pieces)),
         "correlations": found.to_csv(lineterminator="\n", index_label="column"),
         "correlation_groups": _csv(["group", "column"], groups),
