@@ -318,20 +318,17 @@ def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> s
 
 
 def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
-    values = zip(
-        *(
-            (
-                one.execution,
-                ranking_notes.arithmetic(one),
-                f"torch {one.torch_version}",
-                f"driver {one.driver_version}" if one.driver_version else "",
-                f"{one.cpu_threads} threads" if one.cpu_threads else "",
-            )
-            for one in conditions
-        ),
-        strict=True,
-    )
-    return [" or ".join(sorted({*texts} - {""})) for texts in values if any(texts)]
+    facts = [
+        (
+            one.execution,
+            ranking_notes.arithmetic(one),
+            f"torch {one.torch_version}",
+            f"driver {one.driver_version}" if one.driver_version else "",
+            f"{one.cpu_threads} threads" if one.cpu_threads else "",
+        )
+        for one in conditions
+    ]
+    return [" or ".join(sorted({*texts} - {""})) for texts in zip(*facts, strict=True) if any(texts)]
 
 
 # A model with its operators
