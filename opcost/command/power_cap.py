@@ -8,7 +8,6 @@ from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
@@ -36,10 +35,8 @@ from opcost.stages.power_cap import (
     sweep_caps,
 )
 from opcost.stages.wanted_model import WantedModel
+from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable
-
-if TYPE_CHECKING:
-    from opcost.storage.configs import ModelConfig
 
 
 def power_cap(arguments: Namespace) -> None:

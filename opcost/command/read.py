@@ -13,9 +13,11 @@ from opcost.operators.training import INFERENCE
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.reporting.tables import print_files, print_line
+from opcost.reporting.tables import print_files, print_info, print_line
 from opcost.running.request import Request, RunRequest
-from opcost.stages.compare import find_comparisons, keep_comparisons
+from opcost.stages.compare import compare_against, find_comparisons, keep_comparisons
+from opcost.stages.predict import PredictionRequest
+from opcost.stages.predict import predict as find_prediction
 from opcost.stages.show import Choice, rankings_of
 from opcost.stages.show import show as find_rankings
 from opcost.stages.wanted_model import WantedModel
@@ -76,9 +78,8 @@ def layers(arguments: Namespace) -> None:
 
     choice = Choice(device=arguments.device, execution=arguments.execution)
     wanted = WantedModel.from_arguments(arguments)
-    found = find_layers(
-        RunRequest.from_arguments(arguments), wanted, choice, progress_on_stderr(arguments.json_progress)
-    )
+    request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    found = find_layers(request, wanted, choice, progress)
     if arguments.json:
         print_json(layers_object(found, arguments.depth))
     elif arguments.csv:
@@ -91,14 +92,11 @@ def layers(arguments: Namespace) -> None:
 @without_garbage_collection()
 def predict(arguments: Namespace) -> None:
     from opcost.reporting.model_tables import prediction_object, print_prediction
-    from opcost.stages.predict import PredictionRequest
-    from opcost.stages.predict import predict as find
 
     wanted = WantedModel.from_arguments(arguments)
     wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
-    found = find(
-        RunRequest.from_arguments(arguments), wish, cache_folder(), progress_on_stderr(arguments.json_progress)
-    )
+    request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    found = find_prediction(request, wish, cache_folder(), progress)
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
 
 
@@ -135,7 +133,6 @@ def compare(arguments: Namespace) -> int:
 @without_garbage_collection()
 def _compare_against(arguments: Namespace) -> int:
     from opcost.reporting.comparison_tables import print_against
-    from opcost.stages.compare import compare_against
 
     if arguments.figures is not None or arguments.report is not None:
         raise UserError("--against excludes --figures and --report, which show sums and wholes; leave them out")
@@ -183,7 +180,6 @@ def export(arguments: Namespace) -> None:
 
 
 def info(arguments: Namespace) -> None:
-    from opcost.reporting.tables import print_info
     from opcost.stages.info import find_info
 
     found = find_info(user_folders(arguments.home, arguments.measurements, arguments.database))
