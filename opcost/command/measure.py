@@ -21,7 +21,10 @@ from opcost.meters.gpus import visible_gpus
 from opcost.operators.counts import CAPTURED
 from opcost.operators.training import INFERENCE, TRAINING, Training
 from opcost.power.ports import GpuError
-from opcost.progress import warning_once
+from opcost.prediction.sampling import Wish
+from opcost.progress import Progress, warning_once
+from opcost.reporting.count_tables import print_census, print_count_plans, print_counts, print_sample, print_selections
+from opcost.reporting.measurement_tables import announced, print_full_models, print_operator_measurements, print_units
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_configs, print_files
@@ -29,7 +32,9 @@ from opcost.running.bench import open_child_bench
 from opcost.running.planned_bench import bench_opener
 from opcost.running.request import Request, RunRequest
 from opcost.running.several_gpus import shares_of_cores
-from opcost.stages.measure_operators import Protocols, UnitReport
+from opcost.stages.make_configs import make_configs as write_configs
+from opcost.stages.make_configs import scratch_folder
+from opcost.stages.measure_operators import Protocols, UnitReport, measure_full_models, measure_operators, measure_units
 from opcost.stages.show import rankings_of
 from opcost.stages.wanted_model import WantedModel, arguments_of
 from opcost.storage.files import cache_folder, check_writable, held_folder
@@ -37,35 +42,25 @@ from opcost.storage.language_models import language_model
 
 if TYPE_CHECKING:
     # Only for types: these stages import torch.
-    from opcost.progress import Progress
     from opcost.stages.profile import Measuring, Profile
     from opcost.stages.sweep import Measured, PredictedSize, Sweep, SweepPoint, SweepResult
 
 
-def make_configs(arguments: Namespace) -> int:
-    """Write a ``summary.yml`` for each model that has none, and print their names; return 0."""
-    from opcost.stages.make_configs import make_configs as write_configs
-
+def make_configs(arguments: Namespace) -> None:
     reports = write_configs(Request.from_arguments(arguments).folders, arguments.names, arguments.dry_run)
     print_json(reports) if arguments.json else print_configs(reports, arguments.dry_run)
-    return 0
 
 
-def sample_operators(arguments: Namespace) -> int:
-    """Write a list of tuples and print what it has; return 0."""
-    from opcost.prediction.sampling import Wish
-    from opcost.reporting.count_tables import print_sample
+def sample_operators(arguments: Namespace) -> None:
     from opcost.stages.sample_operators import sample_operators as draw
 
     wish = Wish(arguments.number, tuple(arguments.kind), arguments.seed, arguments.beyond)
     report = draw(Request.from_arguments(arguments), arguments.name, wish, arguments.gpu_seconds, arguments.dry_run)
     print_json(report) if arguments.json else print_sample(report, arguments.dry_run)
-    return 0
 
 
 def count(arguments: Namespace) -> int:
     """Count and print the tuples; return 2 if a model could not be counted, else 0."""
-    from opcost.reporting.count_tables import print_census, print_count_plans, print_counts
     from opcost.stages.count import CountReport, census, count_operators, plan_counting
 
     request = RunRequest.from_arguments(arguments)
@@ -83,21 +78,15 @@ def count(arguments: Namespace) -> int:
     return 0 if len(counted) == len(reports) else 2
 
 
-def filter_operators(arguments: Namespace) -> int:
-    """Write the tuples that the whitelist keeps, and print their shares; return 0."""
-    from opcost.reporting.count_tables import print_selections
+def filter_operators(arguments: Namespace) -> None:
     from opcost.stages.filter import filter_operators as keep_operators
 
     reports = keep_operators(Request.from_arguments(arguments), arguments.dry_run)
     print_json(reports) if arguments.json else print_selections(reports, arguments.dry_run)
-    return 0
 
 
 def measure(arguments: Namespace) -> int:
     """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
-    from opcost.reporting.measurement_tables import print_operator_measurements, print_units
-    from opcost.stages.measure_operators import measure_operators, measure_units
-
     request = RunRequest.from_arguments(arguments)
     opener, table = bench_opener(request), request.database.operator_measurements
     progress = progress_on_stderr(arguments.json_progress)
@@ -115,9 +104,6 @@ def measure(arguments: Namespace) -> int:
 
 def measure_models(arguments: Namespace) -> int:
     """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
-    from opcost.reporting.measurement_tables import print_full_models
-    from opcost.stages.measure_operators import measure_full_models
-
     request = RunRequest.from_arguments(arguments)
     protocol = _protocols(arguments.seconds, arguments.relative_error).wholes
     reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr(arguments.json_progress))
@@ -138,8 +124,6 @@ def _print_tables(request: RunRequest, *paths: Path) -> None:
 
 
 def _announce(plan: Sequence[UnitReport]) -> None:
-    from opcost.reporting.measurement_tables import announced
-
     logging.getLogger(__name__).warning("%s", announced(plan))
 
 
@@ -147,7 +131,6 @@ def _announce(plan: Sequence[UnitReport]) -> None:
 def profile(arguments: Namespace) -> int:
     """Print the profile, and write the report; return 1 if a measurement failed or a sum has no whole, else 0."""
     from opcost.reporting.model_tables import print_profile, profile_object
-    from opcost.stages.make_configs import scratch_folder
     from opcost.stages.profile import profile as profile_models
 
     request = RunRequest.from_arguments(arguments)
@@ -184,8 +167,7 @@ def _training(arguments: Namespace) -> Training | None:
     return Training(arguments.loss or usual.loss, arguments.optimizer or usual.optimizer)
 
 
-def worker(arguments: Namespace) -> int:
-    """Measure for clients until the scheduler ends; return 0."""
+def worker(arguments: Namespace) -> None:
     scheduler = arguments.scheduler or arguments.scheduler_file
     if scheduler is None:
         raise UserError("no scheduler is named; use --scheduler ADDRESS or --scheduler-file FILE")
@@ -199,7 +181,6 @@ def worker(arguments: Namespace) -> int:
     cores = shares_of_cores(sorted(os.sched_getaffinity(0)), len(devices))
     with held_folder("opcost-worker-") if arguments.logs is None else nullcontext(arguments.logs) as logs:
         serve(scheduler_at(scheduler), dict(zip(devices, cores, strict=True)), logs.absolute())
-    return 0
 
 
 def _measuring(request: RunRequest, arguments: Namespace) -> Measuring | None:
@@ -307,13 +288,11 @@ def _predicted(
 
 
 def _write_sweep(request: RunRequest, result: SweepResult, arguments: Namespace) -> None:
-    from opcost.reporting.sweeps import export_tree, write_tables
+    from opcost.reporting.sweeps import export_tree, write_sweep_figures, write_tables
 
     if arguments.output is not None:
         print_files("tables in", write_tables(result, arguments.output))
     if arguments.figures is not None:
-        from opcost.reporting.sweeps import write_sweep_figures
-
         print_files("figures in", write_sweep_figures(result, arguments.figures))
     if arguments.export_tree is not None:
         print_files("folders", export_tree(result, request.database.power_logs, arguments.export_tree))

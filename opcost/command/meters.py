@@ -142,8 +142,7 @@ def _report(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def qualify(arguments: Namespace) -> int:
-    """Measure and print the qualities of a GPU's meters; return 0."""
+def qualify(arguments: Namespace) -> None:
     if arguments.device == "cpu":
         raise UserError("--device cpu: a CPU has no second meter to compare with; name a GPU")
     _check_gpu(arguments)
@@ -159,4 +158,3 @@ def qualify(arguments: Namespace) -> int:
     with open_apparatus(device, database) as apparatus:
         print("qualifying the meters: about 30 s", file=sys.stderr, flush=True)
         print_qualification(qualify_meters(apparatus, database.meter_qualifications))
-    return 0

@@ -62,7 +62,6 @@ def _count(text: str, least: int, example: int) -> int:
 
 
 count, count_from_0 = partial(_count, least=1, example=10), partial(_count, least=0, example=2)
-"""Whole numbers."""
 
 
 def counts(text: str) -> tuple[int, ...]:
@@ -78,7 +77,6 @@ def input_size(text: str) -> tuple[int, ...]:
 
 
 def axis(kind: AxisKind, text: str) -> Axis:
-    """Return the sizes of a sweep."""
     try:
         return Axis.parse(kind, text)
     except ValueError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -77,10 +76,18 @@ class Parser(argparse.ArgumentParser):
 
 
 class Option:
-    """One argument: its flag, or the name of a positional one, its help, its type, and more settings for argparse."""
+    """One argument: its flag, or the name of a positional one, its help, its type, and more settings for argparse.
+
+    The help ends with a default that is not empty, unless the text itself says what the default is.
+    """
 
     def __init__(self, flag: str, text: str, kind: Callable[[str], object] | None = None, **settings: Any) -> None:
         self._flag = flag
+        default = settings.get("default")
+        if default and "(default: " not in text:
+            values = default if isinstance(default, tuple) else (default,)
+            shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+            text += f" (default: {shown})"
         metavar = {"metavar": METAVARS[kind]} if kind in METAVARS else {}
         self._settings = {"help": text, **({} if kind is None else {"type": kind}), **metavar, **settings}
 
@@ -88,15 +95,15 @@ class Option:
         parser.add_argument(self._flag, **self._settings)
 
 
-@dataclass(frozen=True)
 class OneOf:
     """Options of which a command line has at most one."""
 
-    options: tuple[Option, ...]
+    def __init__(self, *options: Option) -> None:
+        self._options = options
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         group = parser.add_mutually_exclusive_group()
-        for option in self.options:
+        for option in self._options:
             option.add_to(group)
 
 
@@ -195,28 +202,13 @@ ARGUMENT = Option(
     metavar="NAME=VALUE",
 )
 PRECISION = Option(
-    "--precision",
-    f"of weights, input and arithmetic (default: {TORCH_DEFAULT})",
-    choices=get_args(Precision),
-    default=TORCH_DEFAULT,
+    "--precision", "of weights, input and arithmetic", choices=get_args(Precision), default=TORCH_DEFAULT
 )
 WITHOUT_CASTS = tuple(one for one in get_args(Precision) if one not in AUTOCAST_DTYPES)
-PRECISION_OF_TEXT = Option(
-    "--precision", "of weights and arithmetic (default: bf16)", choices=WITHOUT_CASTS, default="bf16"
-)
-MEMORY_FORMAT = Option(
-    "--memory-format",
-    f"of weights and input (default: {CONTIGUOUS})",
-    choices=get_args(MemoryFormat),
-    default=CONTIGUOUS,
-)
+PRECISION_OF_TEXT = Option("--precision", "of weights and arithmetic", choices=WITHOUT_CASTS, default="bf16")
+MEMORY_FORMAT = Option("--memory-format", "of weights and input", choices=get_args(MemoryFormat), default=CONTIGUOUS)
 STEP_KEYS = (
-    Option(
-        "--mode",
-        f"of the model: {INFERENCE}, or {TRAINING} for a training step (default: {INFERENCE})",
-        choices=MODES,
-        default=INFERENCE,
-    ),
+    Option("--mode", f"of the model: {INFERENCE}, or {TRAINING} for a training step", choices=MODES, default=INFERENCE),
     Option(
         "--loss",
         f"of a training step; own is the number that the model returns, or what it calls loss (default: {LOSSES[0]})",
@@ -225,12 +217,10 @@ STEP_KEYS = (
     Option("--optimizer", f"of a training step (default: {next(iter(OPTIONS))})", choices=tuple(OPTIONS)),
 )
 MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
-BATCHES = Option(
-    "--batch", "texts of a decode step, such as 1,8,64 (default: 1,8,32)", kinds.counts, default=(1, 8, 32)
-)
+BATCHES = Option("--batch", "texts of a decode step, such as 1,8,64", kinds.counts, default=(1, 8, 32))
 CONTEXTS = Option(
     "--context",
-    "tokens that each text of a decode step attends to, and of the prompt of a prefill (default: 512,2048)",
+    "tokens that each text of a decode step attends to, and of the prompt of a prefill",
     kinds.counts,
     default=(512, 2048),
 )
@@ -269,9 +259,9 @@ MEASURING_DEVICES = (
         "or a part of its name such as H200, which need not be here",
         kinds.devices_or_products,
     ),
-    OneOf((GPUS, SCHEDULER, SCHEDULER_FILE)),
+    OneOf(GPUS, SCHEDULER, SCHEDULER_FILE),
 )
-WORKER_SCHEDULER = OneOf((SCHEDULER, SCHEDULER_FILE))
+WORKER_SCHEDULER = OneOf(SCHEDULER, SCHEDULER_FILE)
 WORKER_DEVICE = Option("--device", "the one device of this host that measures (default: all GPUs)", kinds.device_name)
 WORKER_LOGS = folder_option(
     "--logs",
@@ -293,7 +283,7 @@ EXPECTED_DEVICE = Option(
     "cpu, cuda, or a part of a product's name: its rows give the expected time (default: the product with most rows)",
     kinds.device_or_product,
 )
-METERED_DEVICE = Option("--device", "cpu, cuda or cuda:N (default: cuda)", kinds.device_name, default="cuda")
+METERED_DEVICE = Option("--device", "cpu, cuda or cuda:N", kinds.device_name, default="cuda")
 GPU_NUMBER = Option("--gpu", argparse.SUPPRESS)
 """The GPU's index or UUID in nvidia-smi, as earlier versions called it."""
 
@@ -334,7 +324,7 @@ SORT = Option(
 )
 SHOWN_MODE = Option(
     "--mode",
-    f"show models at inference, or training steps with their forward, backward and optimizer (default: {INFERENCE})",
+    "show models at inference, or training steps with their forward, backward and optimizer",
     choices=MODES,
     default=INFERENCE,
 )
@@ -362,9 +352,7 @@ PROFILE_REPORT = Option(
     "the HTML report, which is replaced (default: report.html in the model's folder of measurements/)",
     kinds.html_file,
 )
-REPORT_FILE = Option(
-    "--output", "the HTML file, which is replaced (default: report.html)", kinds.html_file, default=Path("report.html")
-)
+REPORT_FILE = Option("--output", "the HTML file, which is replaced", kinds.html_file, default=Path("report.html"))
 PAGE = Option("--output", "write the page in Markdown (default: to stdout)", kinds.user_path)
 EXPORTED_KIND = Option(
     "--kind",
@@ -375,7 +363,7 @@ EXPORTED_KIND = Option(
     metavar="KIND",
 )
 TABLE_FORMAT = Option(
-    "--format", "format of the tables; parquet needs pyarrow (default: csv)", choices=("csv", "parquet"), default="csv"
+    "--format", "format of the tables; parquet needs pyarrow", choices=("csv", "parquet"), default="csv"
 )
 EXPORT_FOLDER = folder_option(
     "--to", "a new folder, or one of a former export, which is replaced (default: opcost-export)"
@@ -408,7 +396,7 @@ WRITE_WHITELIST = switch(
     "--write-whitelist", "replace the whitelist by the smallest one that reaches the target in all these models"
 )
 DRAWN_NAME = Option("name", "name of the new list's folder in the measurements folder", metavar="NAME")
-DRAWN_NUMBER = Option("--number", "number of tuples to draw (default: 100)", kinds.count, default=100)
+DRAWN_NUMBER = Option("--number", "number of tuples to draw", kinds.count, default=100)
 DRAWN_KIND = Option(
     "--kind",
     "short name of an operator, such as Conv2d; may be repeated (default: those that take most time in the database)",
@@ -417,11 +405,11 @@ DRAWN_KIND = Option(
     metavar="KIND",
 )
 HOSTS = Option("--host", "models into which operators are inserted", nargs="+", required=True, metavar="MODEL")
-STRANGERS_NUMBER = Option("--number", "of operators to draw (default: 40)", kinds.count, default=40)
+STRANGERS_NUMBER = Option("--number", "of operators to draw", kinds.count, default=40)
 SEED = Option("--seed", "number that decides what is drawn (default: 0)", kinds.count_from_0, default=0)
 BEYOND = Option(
     "--beyond",
-    f"factor by which sizes go beyond the smallest and the largest known ones (default: {BEYOND_RATIO:g})",
+    "factor by which sizes go beyond the smallest and the largest known ones",
     kinds.factor,
     default=BEYOND_RATIO,
 )
@@ -441,35 +429,31 @@ ALLOW_EXTRAPOLATION = switch("--allow-extrapolation", argparse.SUPPRESS)
 
 # Measuring, and which measurements are summed or shown.
 DURATION = OneOf(
-    (
-        Option(
-            "--seconds",
-            f"length of each measuring loop in s (default: {FULL_LOOP_S:g}; shorter loops never set done)",
-            kinds.positive_seconds,
-            default=FULL_LOOP_S,
-        ),
-        Option(
-            "--relative-error",
-            "end each loop when the 95 %% intervals of time and energy are within this ratio, such as 0.01, when that "
-            f"is out of reach, or after {FULL_LOOP_S:g} s; never sets done",
-            kinds.ratio,
-        ),
-    )
+    Option(
+        "--seconds",
+        f"length of each measuring loop in s (default: {FULL_LOOP_S:g}; shorter loops never set done)",
+        kinds.positive_seconds,
+        default=FULL_LOOP_S,
+    ),
+    Option(
+        "--relative-error",
+        "end each loop when the 95 %% intervals of time and energy are within this ratio, such as 0.01, when that "
+        f"is out of reach, or after {FULL_LOOP_S:g} s; never sets done",
+        kinds.ratio,
+    ),
 )
 USUAL_RELATIVE_ERROR = 0.01
 PROFILE_DURATION = OneOf(
-    (
-        Option("--seconds", "length of each measuring loop in s", kinds.positive_seconds),
-        Option(
-            "--relative-error",
-            "end each loop when the 95 %% intervals of time and energy are within this ratio "
-            f"(default: {USUAL_RELATIVE_ERROR:g})",
-            kinds.ratio,
-        ),
-    )
+    Option("--seconds", "length of each measuring loop in s", kinds.positive_seconds),
+    Option(
+        "--relative-error",
+        "end each loop when the 95 %% intervals of time and energy are within this ratio "
+        f"(default: {USUAL_RELATIVE_ERROR:g})",
+        kinds.ratio,
+    ),
 )
 SWEPT = OneOf(
-    tuple(
+    *(
         Option(
             f"--{kind.value}",
             f"{varied}, or a list with commas; of a function that returns its inputs, its argument {kind.value}",
@@ -484,14 +468,10 @@ SWEPT = OneOf(
         )
     )
 )
-SWEEP_REPETITIONS = Option("--repetitions", "of each size (default: 10)", kinds.count, default=10)
-SWEEP_SECONDS = Option(
-    "--seconds", "length of the loop of each repetition in s (default: 1)", kinds.positive_seconds, default=1.0
-)
+SWEEP_REPETITIONS = Option("--repetitions", "of each size", kinds.count, default=10)
+SWEEP_SECONDS = Option("--seconds", "length of the loop of each repetition in s", kinds.positive_seconds, default=1.0)
 CAP_REPETITIONS = Option("--repetitions", "of each cap (default: 2 of a model, 1 of a command)", kinds.count)
-CAP_SECONDS = Option(
-    "--seconds", "length of each loop of a model in s (default: 2)", kinds.positive_seconds, default=2.0
-)
+CAP_SECONDS = Option("--seconds", "length of each loop of a model in s", kinds.positive_seconds, default=2.0)
 EXECUTION = Option(
     "--execution",
     "replayed as a captured CUDA graph, or called from Python (default: graph on a GPU, eager on a CPU)",
@@ -500,13 +480,13 @@ EXECUTION = Option(
 CACHE = Option(
     "--cache",
     "content of the cache before each call: what the call before used (warm), and also what the model leaves there "
-    f"(state), which has no effect on CPUs and with --execution eager (default: {STATE})",
+    "(state), which has no effect on CPUs and with --execution eager",
     choices=CACHES,
     default=STATE,
 )
 SUMMED_CACHE = Option(
     "--cache",
-    "the rows to sum: those of loops (warm), or those of calls in their states (state) (default: warm)",
+    "the rows to sum: those of loops (warm), or those of calls in their states (state)",
     choices=CACHES,
     default=WARM,
 )
@@ -543,13 +523,13 @@ SWEEP_FIGURES = folder_option("--figures", "also draw the curves and the correla
 EXPORT_TREE = folder_option("--export-tree", "also write input_<size>/run_<k>/power_metrics.json and latency.csv there")
 INPUT_VALUES = Option(
     "--input-data",
-    f"values of the inputs: as captured in the model, normal, or zeros (default: {CAPTURED})",
+    "values of the inputs: as captured in the model, normal, or zeros",
     choices=INPUT_DATA,
     default=CAPTURED,
 )
 SUMMED = Option(
     "--counted",
-    f"sum all operators, or only modules without children, which forward hooks see (default: {ALL})",
+    "sum all operators, or only modules without children, which forward hooks see",
     choices=COUNTED,
     default=ALL,
 )
@@ -582,15 +562,13 @@ FOLLOWED_FIGURE = Option(
     "--figure", "with a command or --pid: also draw power, load and temperatures (.svg)", kinds.user_path
 )
 CAP_WISH = OneOf(
-    (
-        Option(
-            "--objective",
-            "minimised by the proposed cap: energy, energy times time, or energy times time squared (default: energy)",
-            choices=[objective.value for objective in Objective],
-            default=Objective.ENERGY.value,
-        ),
-        Option("--max-slowdown", "instead: least energy with at most this much more time, such as 0.05", kinds.ratio),
-    )
+    Option(
+        "--objective",
+        "minimised by the proposed cap: energy, energy times time, or energy times time squared",
+        choices=[objective.value for objective in Objective],
+        default=Objective.ENERGY.value,
+    ),
+    Option("--max-slowdown", "instead: least energy with at most this much more time, such as 0.05", kinds.ratio),
 )
 CONSENT = switch(
     "--allow-power-limit",

@@ -8,16 +8,16 @@ from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from opcost.errors import UserError
 from opcost.metering.cap_rows import Objective, PowerCapRow, Wish
 from opcost.meters.energy import gpu_named
 from opcost.meters.gpus import open_limit
 from opcost.power.ports import GpuError
+from opcost.reporting import sweeps
 from opcost.reporting.output import print_json
+from opcost.reporting.power_traces import check_figure
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.reporting.sweeps import CapPlan, cap_sweep_object, plan_object, print_cap_plan, print_cap_sweep
 from opcost.reporting.tables import print_files
 from opcost.running.bench import open_child_bench
 from opcost.running.device_lock import device_lock
@@ -35,14 +35,11 @@ from opcost.stages.power_cap import (
     sweep_caps,
 )
 from opcost.stages.wanted_model import WantedModel
+from opcost.storage.configs import ModelConfig
 from opcost.storage.table import CsvTable
 
-if TYPE_CHECKING:
-    from opcost.storage.configs import ModelConfig
 
-
-def power_cap(arguments: Namespace) -> int:
-    """Sweep the caps and print the proposal; return 0."""
+def power_cap(arguments: Namespace) -> None:
     # argparse drops the dashes before a command.
     is_command = "--" in sys.argv
     if not arguments.work or (not is_command and len(arguments.work) > 1):
@@ -52,28 +49,23 @@ def power_cap(arguments: Namespace) -> int:
         raise UserError(f"--device {request.device}: not a GPU here; use cuda or cuda:N, or --dry-run with a model")
     if arguments.dry_run:
         plan = _cap_plan(request, arguments, None if is_command else _config(request, arguments))
-        print_json(plan_object(plan)) if arguments.json else print_cap_plan(plan)
-        return 0
+        print_json(sweeps.plan_object(plan)) if arguments.json else sweeps.print_cap_plan(plan)
+        return
     # First, since a model's source may import torch.
     device, uuid = gpu_named(request.device)
     check_consent(arguments.allow_power_limit)
     board = CapBoard(device, uuid, partial(open_limit, uuid))
     # Refuse files that could not be written at the end, before anything runs.
     if arguments.figure is not None:
-        from opcost.reporting.power_traces import check_figure
-
         check_figure(arguments.figure)
     if arguments.output is not None:
         if not arguments.output.parent.is_dir():
             raise UserError(f"--output {arguments.output}: there is no folder {arguments.output.parent}; make it")
         CsvTable(arguments.output, PowerCapRow).prepare()
     sweep = _swept(request, arguments, board, None if is_command else _config(request, arguments))
-    print_json(cap_sweep_object(sweep)) if arguments.json else print_cap_sweep(sweep)
+    print_json(sweeps.cap_sweep_object(sweep)) if arguments.json else sweeps.print_cap_sweep(sweep)
     if arguments.figure is not None:
-        from opcost.reporting.sweeps import draw_cap_sweep
-
-        print_files("figure", [draw_cap_sweep(sweep, arguments.figure)])
-    return 0
+        print_files("figure", [sweeps.draw_cap_sweep(sweep, arguments.figure)])
 
 
 def _config(request: RunRequest, arguments: Namespace) -> ModelConfig:
@@ -118,7 +110,7 @@ def _opened(work: CapWork) -> AbstractContextManager[CapWork]:
     return nullcontext(work)
 
 
-def _cap_plan(request: RunRequest, arguments: Namespace, config: ModelConfig | None) -> CapPlan:
+def _cap_plan(request: RunRequest, arguments: Namespace, config: ModelConfig | None) -> sweeps.CapPlan:
     plan = _sweep_plan(arguments, config is None)
     known = takes_s = None
     if config is not None:
@@ -139,7 +131,7 @@ def _cap_plan(request: RunRequest, arguments: Namespace, config: ModelConfig | N
             # Without a GPU the rows of a model say what is known.
             if config is None:
                 raise
-    return CapPlan(
+    return sweeps.CapPlan(
         work=" ".join(arguments.work) if config is None else config.name,
         device=device if known is None or found_w is not None else known.conditions.device_product,
         found_limit_w=found_w,

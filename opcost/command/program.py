@@ -37,9 +37,9 @@ class Subcommand:
 
     ``name`` may have two words: the second is a command of the first. ``does`` is its description without a full stop,
     ``example`` the arguments of an example, and ``before`` the commands, with arguments, that the example follows in a
-    fresh clone. ``function`` is module and name of what takes the parsed arguments and returns an exit status; it is
-    imported when it runs, so that ``--help`` answers before anything is installed. ``log_folder`` returns the database
-    that keeps the run's log, None for none.
+    fresh clone. ``function`` is module and name of what takes the parsed arguments and returns an exit status, None for
+    0; it is imported when it runs, so that ``--help`` answers before anything is installed. ``log_folder`` returns the
+    database that keeps the run's log, None for none.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Subcommand:
     def run(self, arguments: Namespace) -> int:
         log_run(arguments.verbose, self.log_folder(arguments))
         module, _, name = self.function.partition(".")
-        status: int = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
-        return status
+        status: int | None = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
+        return status or 0
 
     @property
     def _texts(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ READ = (
         "read.show",
         (
             *(o.SHOWN_NAMES, o.SORT, o.TOP, o.SHOWN_DEVICES, o.SHOWN_PRECISION, o.SHOWN_FORMAT, o.SHOWN_BATCH),
-            *(o.SHOWN_EXECUTION, o.SHOWN_MODE, o.OPERATORS, o.CONDITIONS, OneOf((o.WHY, o.JSON, o.CSV))),
+            *(o.SHOWN_EXECUTION, o.SHOWN_MODE, o.OPERATORS, o.CONDITIONS, OneOf(o.WHY, o.JSON, o.CSV)),
             *(*o.FOLDERS, o.VERBOSE),
         ),
     ),
@@ -99,7 +99,7 @@ READ = (
         "read.layers",
         (
             *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, *o.MODEL_KEYS, o.DEPTH, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
-            *(o.ALLOW_CODE, OneOf((o.JSON_OBJECT, o.CSV)), *o.FOLDERS, *o.SHOWS_PROGRESS),
+            *(o.ALLOW_CODE, OneOf(o.JSON_OBJECT, o.CSV), *o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
     ),
     Subcommand(
@@ -331,15 +331,8 @@ VERIFY = (
         "resnet50_32x3x224x224 --host vit_b_16_32x3x224x224",
         "verify.strangers",
         (
-            o.COUNTED_NAMES,
-            o.HOSTS,
-            o.STRANGERS_NUMBER,
-            o.SEED,
-            o.DEVICE,
-            *o.FOLDERS,
-            o.JSON,
-            *o.SHOWS_PROGRESS,
-            o.ALLOW_CODE,
+            *(o.COUNTED_NAMES, o.HOSTS, o.STRANGERS_NUMBER, o.SEED, o.DEVICE),
+            *(*o.FOLDERS, o.JSON, *o.SHOWS_PROGRESS, o.ALLOW_CODE),
         ),
         _database,
         before=(("count", "resnet50_32x3x224x224 --meta"),),
@@ -373,7 +366,6 @@ MORE = {"measure many models, step by step": STEPS, "verify opcost itself": VERI
 
 
 def subcommand(name: str) -> Subcommand:
-    """Return the command of a name."""
     return next(one for one in SUBCOMMANDS if one.name == name)
 
 

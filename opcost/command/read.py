@@ -13,9 +13,11 @@ from opcost.operators.training import INFERENCE
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.reporting.tables import print_files, print_line
+from opcost.reporting.tables import print_files, print_info, print_line
 from opcost.running.request import Request, RunRequest
-from opcost.stages.compare import find_comparisons, keep_comparisons
+from opcost.stages.compare import compare_against, find_comparisons, keep_comparisons
+from opcost.stages.predict import PredictionRequest
+from opcost.stages.predict import predict as find_prediction
 from opcost.stages.show import Choice, rankings_of
 from opcost.stages.show import show as find_rankings
 from opcost.stages.wanted_model import WantedModel
@@ -70,40 +72,32 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 
 
 @warning_once()
-def layers(arguments: Namespace) -> int:
-    """Print the layers; return 0."""
+def layers(arguments: Namespace) -> None:
     from opcost.reporting.model_tables import layers_object, print_csv, print_layers
     from opcost.stages.model_layers import find_layers
 
     choice = Choice(device=arguments.device, execution=arguments.execution)
     wanted = WantedModel.from_arguments(arguments)
-    found = find_layers(
-        RunRequest.from_arguments(arguments), wanted, choice, progress_on_stderr(arguments.json_progress)
-    )
+    request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    found = find_layers(request, wanted, choice, progress)
     if arguments.json:
         print_json(layers_object(found, arguments.depth))
     elif arguments.csv:
         print_csv(found, arguments.depth)
     else:
         print_layers(found, arguments.depth)
-    return 0
 
 
 @warning_once()
 @without_garbage_collection()
-def predict(arguments: Namespace) -> int:
-    """Print the prediction; return 0."""
+def predict(arguments: Namespace) -> None:
     from opcost.reporting.model_tables import prediction_object, print_prediction
-    from opcost.stages.predict import PredictionRequest
-    from opcost.stages.predict import predict as find
 
     wanted = WantedModel.from_arguments(arguments)
     wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
-    found = find(
-        RunRequest.from_arguments(arguments), wish, cache_folder(), progress_on_stderr(arguments.json_progress)
-    )
+    request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    found = find_prediction(request, wish, cache_folder(), progress)
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
-    return 0
 
 
 def compare(arguments: Namespace) -> int:
@@ -139,7 +133,6 @@ def compare(arguments: Namespace) -> int:
 @without_garbage_collection()
 def _compare_against(arguments: Namespace) -> int:
     from opcost.reporting.comparison_tables import print_against
-    from opcost.stages.compare import compare_against
 
     if arguments.figures is not None or arguments.report is not None:
         raise UserError("--against excludes --figures and --report, which show sums and wholes; leave them out")
@@ -150,8 +143,7 @@ def _compare_against(arguments: Namespace) -> int:
 
 @without_garbage_collection()
 @warning_once()
-def report(arguments: Namespace) -> int:
-    """Write the report; return 0."""
+def report(arguments: Namespace) -> None:
     from opcost.reporting.report import write_report
 
     request = Request.from_arguments(arguments)
@@ -160,7 +152,6 @@ def report(arguments: Namespace) -> int:
     reports = find_comparisons(request, _runs(arguments))
     write_report(arguments.output, request, reports, rankings_of(request))
     print_line(f"{arguments.output}: {number_of(len(reports), 'model')}; open it in a browser")
-    return 0
 
 
 def advise(arguments: Namespace) -> int:
@@ -175,8 +166,7 @@ def advise(arguments: Namespace) -> int:
 
 
 @without_garbage_collection()
-def export(arguments: Namespace) -> int:
-    """Write the data set, and print how large it is; return 0."""
+def export(arguments: Namespace) -> None:
     from opcost.reporting.pages import data_set_page
     from opcost.stages.holdings import export as export_rows
     from opcost.storage.data_files import DataFolder
@@ -187,14 +177,10 @@ def export(arguments: Namespace) -> int:
     print(f"{target.folder}: {rows}; the columns are explained in columns.md")
     if found.uncounted:
         print(f"{number_of(found.uncounted, 'measurement')} without FLOPs and bytes: the operators are not counted")
-    return 0
 
 
-def info(arguments: Namespace) -> int:
-    """Print what is found; return 0."""
-    from opcost.reporting.tables import print_info
+def info(arguments: Namespace) -> None:
     from opcost.stages.info import find_info
 
     found = find_info(user_folders(arguments.home, arguments.measurements, arguments.database))
     print_json(found) if arguments.json else print_info(found)
-    return 0

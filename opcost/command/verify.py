@@ -30,11 +30,9 @@ def check(arguments: Namespace) -> int:
     return int(bool(found.problems))
 
 
-def merge(arguments: Namespace) -> int:
-    """Print how many rows were added to each table; return 0."""
+def merge(arguments: Namespace) -> None:
     for added in merge_tables(Database(arguments.into), [Database(folder) for folder in arguments.others]):
         print(f"{added.table}: {added.added} rows added")
-    return 0
 
 
 def operators(arguments: Namespace) -> int:
@@ -47,25 +45,21 @@ def operators(arguments: Namespace) -> int:
     return int(any(report.failures for report in reports))
 
 
-def kernels(arguments: Namespace) -> int:
-    """Profile models, and print the share of their kernels that their operator tuples launch alone; return 0."""
+def kernels(arguments: Namespace) -> None:
     from opcost.reporting.comparison_tables import print_kernels
     from opcost.stages.verify import compare_kernels
 
     reports = compare_kernels(RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress))
     print_json(reports) if arguments.json else print_kernels(reports)
-    return 0
 
 
-def strangers(arguments: Namespace) -> int:
-    """Insert operators into foreign models, and print what these take more beside rows in state; return 0."""
+def strangers(arguments: Namespace) -> None:
     from opcost.reporting.count_tables import print_strangers
     from opcost.stages.strangers import verify_strangers
 
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
     found = verify_strangers(request, arguments.host, arguments.number, arguments.seed, progress)
     print_json(found) if arguments.json else print_strangers(found)
-    return 0
 
 
 def coverage(arguments: Namespace) -> int:
@@ -91,9 +85,7 @@ def coverage(arguments: Namespace) -> int:
     return int(not found.is_complete)
 
 
-def columns(_: Namespace) -> int:
-    """Print the page of all columns; return 0."""
+def columns(_: Namespace) -> None:
     from opcost.reporting.pages import database_page
 
     print(database_page(), end="")
-    return 0

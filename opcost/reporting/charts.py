@@ -106,14 +106,6 @@ class Compared:
         more = correction.times(1 / pair[1].value)
         return with_method_error(sum_of_independent([ratio, more]), quantity)
 
-    def share(self, quantity: str, kind: str, shown: Sequence[str]) -> float:
-        """Return a kind's share of the whole, of ``OTHERS`` that of all that are not ``shown``; 0 if unknown."""
-        pair = self.pair(quantity)
-        if pair is None:
-            return 0.0
-        chosen = [one for one in self.kinds if one.operator == kind or (kind == OTHERS and one.operator not in shown)]
-        return sum(one.time_s if quantity == "time" else one.energy_j or 0.0 for one in chosen) / pair[1].value
-
 
 def compared(reports: Iterable[ComparingReport]) -> list[Compared]:
     """Return all comparisons, each under its model's name with the conditions that differ."""
@@ -184,23 +176,25 @@ def kind_chart(models: Sequence[Compared]) -> Chart:
     """Return the kinds of operators of each sum, as shares of the measured whole, in time and in energy."""
     shares: dict[str, float] = {}
     for model in models:
-        for kind in model.kinds:
-            shares[kind.operator] = shares.get(kind.operator, 0.0) + kind.time_s / model.row.full_time_s
+        for one in model.kinds:
+            shares[one.operator] = shares.get(one.operator, 0.0) + one.time_s / model.row.full_time_s
     # Those with the largest mean share of a model's time.
     shown = [*sorted(shares, key=lambda operator: (-shares[operator], operator))[:KINDS_SHOWN], OTHERS]
     looks = [*range(len(shown) - 1), len(svg.MARKS) - 1]
     drawings = []
     for quantity, _ in QUANTITIES:
         write = milliseconds if quantity == "time" else millijoules
-        rows = [
-            StackedBar(
-                model.name,
-                f"{write(pair[0].value).partition(' ')[0]} of {write(pair[1].value)}",
-                tuple(model.share(quantity, kind, shown[:-1]) for kind in shown),
-            )
-            for model in models
-            if (pair := model.pair(quantity)) is not None
-        ]
+        rows = []
+        for model in models:
+            if (pair := model.pair(quantity)) is None:
+                continue
+            summed, whole = (one.value for one in pair)
+            costs = dict.fromkeys(shown, 0.0)
+            for one in model.kinds:
+                kind = one.operator if one.operator in shown else OTHERS
+                costs[kind] += one.time_s if quantity == "time" else one.energy_j or 0.0
+            note = f"{write(summed).partition(' ')[0]} of {write(whole)}"
+            rows.append(StackedBar(model.name, note, tuple(cost / whole for cost in costs.values())))
         drawings.append(stacked_bars(rows, quantity, looks))
     return Chart(drawings, [Entry.of_fill(look, kind) for look, kind in zip(looks, shown, strict=True)])
 

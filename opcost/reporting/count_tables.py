@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from opcost.columns import fields_of
+from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
 from opcost.operators.counts import FORMULA_REMEDY, Share, flop_missing_reason
+from opcost.reporting.ranking_notes import condition_words
 from opcost.reporting.tables import (
     Column,
     Table,
@@ -198,9 +200,6 @@ def print_selections(reports: Sequence[FilterReport], dry_run: bool) -> None:
 
 
 def print_advice(advice: Advice, is_written: bool) -> None:
-    # It imports numpy, which block 1 does not need.
-    from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO
-
     def mark(one: ModelAdvice) -> str:
         return doubt_mark(one.doubtful_ratio >= NO_RESULT_RATIO)
 
@@ -296,9 +295,6 @@ def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
 
 def _labels(conditions: Sequence[Conditions]) -> list[str]:
     """Return precision, execution, and the other conditions that differ; switches at torch's default are left out."""
-    # It imports numpy.
-    from opcost.reporting.ranking_notes import condition_words
-
     names = set(differing_fields(conditions)) - IN_FIRST_COLUMN
     fields = [field for field in fields_of(Conditions) if field.name in names]
     labels = []

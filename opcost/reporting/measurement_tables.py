@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from opcost.measuring.known_device import QualificationRow
+from opcost.measuring.qualification import MINIMUM_RISING
 from opcost.measuring.record import are_different
 from opcost.reporting.tables import Column, Table, dry_run_note, print_line, print_origin, print_table, titled
 from opcost.running.plan import Reason
@@ -55,8 +56,6 @@ def print_qualification(rows: Sequence[QualificationRow]) -> None:
 
 
 def _averaging(row: QualificationRow) -> str:
-    from opcost.measuring.qualification import MINIMUM_RISING
-
     quality = row.quality
     if quality.averaging_time_s is not None or quality.update_period_s is None:
         return milliseconds(quality.averaging_time_s)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from opcost.columns import Columns, by_column, columns_of, grouped
-from opcost.comparing.layers import NO_LAYER, LayerRow
+from opcost.comparing.layers import NO_LAYER, LayerRow, Layers
 from opcost.comparing.predicted_run import PredictedCalls, WidthReason
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.estimates import total_if_known
@@ -56,7 +56,6 @@ from opcost.units import (
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch, or are not needed.
-    from opcost.comparing.layers import Layers
     from opcost.stages.model_layers import LayersReport
     from opcost.stages.predict import Prediction
     from opcost.stages.profile import CostOnDevice, ModelProfile, Profile, ProfiledOperator

@@ -89,7 +89,6 @@ class TimeLeft:
         self.finished += 1
 
     def elapsed_s(self) -> float:
-        """Return the time since the beginning in s."""
         return self._now() - self._begin_s
 
     def seconds(self) -> float | None:

@@ -41,7 +41,7 @@ from opcost.reporting.tables import (
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.stages.wanted_model import Preparation, Proposals
-from opcost.units import UNKNOWN, milli, percent, ratio, scaled, some_of, whole_watts
+from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled, some_of, whole_watts
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -318,20 +318,17 @@ def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> s
 
 
 def _conditions_shown(conditions: Iterable[Conditions]) -> list[str]:
-    values = zip(
-        *(
-            (
-                one.execution,
-                ranking_notes.arithmetic(one),
-                f"torch {one.torch_version}",
-                f"driver {one.driver_version}" if one.driver_version else "",
-                f"{one.cpu_threads} threads" if one.cpu_threads else "",
-            )
-            for one in conditions
-        ),
-        strict=True,
-    )
-    return [" or ".join(sorted({*texts} - {""})) for texts in values if any(texts)]
+    facts = [
+        (
+            one.execution,
+            ranking_notes.arithmetic(one),
+            f"torch {one.torch_version}",
+            f"driver {one.driver_version}" if one.driver_version else "",
+            f"{one.cpu_threads} threads" if one.cpu_threads else "",
+        )
+        for one in conditions
+    ]
+    return [" or ".join(sorted({*texts} - {""})) for texts in zip(*facts, strict=True) if any(texts)]
 
 
 # A model with its operators
@@ -398,9 +395,9 @@ def _print_operators(model: ShownModel, by: str, most: int) -> set[str]:
 def _print_cost(label: str, model: ShownModel) -> None:
     """Print time, energy and power, without columns that would repeat another or that the cost cannot have."""
     row = model.row
-    is_whole, is_predicted = row.source != SUM, row.predicted_time_s is not None
-    is_corrected = model.result.correction is not None
-    added = [word for word, is_in in (("corrected", is_corrected), ("with predictions", is_predicted)) if is_in]
+    is_whole, phases = row.source != SUM, PARTS if model.result.phases else ()
+    parts = {"corrected": model.result.correction, "with predictions": row.predicted_time_s}
+    added = [word for word, part in parts.items() if part is not None]
     cost = "whole model" if is_whole else ", ".join(["sum" if added else "sum of operators", *added])
     errors = (row.time_standard_error_s, row.energy_standard_error_j) if is_whole else (None, None)
     doubt = doubt_mark(ranking_notes.is_sum_doubtful(row))
@@ -413,30 +410,24 @@ def _print_cost(label: str, model: ShownModel) -> None:
         marked = [text if text in ("", UNKNOWN) else text + mark for text in (*texts, "")]
         return Column(title, marked.__getitem__, "right" if title else "left", drop)
 
-    of_phases = [
-        (
-            phase,
-            _cost(getattr(row, f"{phase}_time_s"), None, "ms"),
-            _cost(getattr(row, f"{phase}_energy_j"), None, "mJ"),
-        )
-        for phase in (PARTS if model.result.phases else ())
-    ]
+    def costs(time_s: float | None, energy_j: float | None) -> tuple[str, str]:
+        return milliseconds(time_s), millijoules(energy_j)
+
     per_run = _cost(row.time_s, errors[0], "ms"), _cost(row.energy_j, errors[1], "mJ")
-    per_sample = _cost(row.time_per_sample_s, None, "ms"), _cost(row.energy_per_sample_j, None, "mJ")
-    summed = _cost(row.sum_time_s, None, "ms"), _cost(row.sum_energy_j, None, "mJ")
+    of_phases = {name: costs(getattr(row, f"{name}_time_s"), getattr(row, f"{name}_energy_j")) for name in phases}
+    summed = costs(row.sum_time_s, row.sum_energy_j)
     corrected = ratio(row.corrected_time_ratio), ratio(row.corrected_energy_ratio)
     roof = percent(row.roof_time_ratio, 0), percent(row.roof_energy_ratio, 0)
-    saved = _cost(saving_s, None, "ms"), _cost(saving_j, None, "mJ")
     columns = [
         column("", "time", "energy", "power"),
         column(f"{cost} (one run)", *per_run, UNKNOWN if row.power_w is None else f"{row.power_w:.0f} W"),
-        column(f"per {row.unit or Unit.SAMPLE}", *per_sample),
-        *(column(f"{phase} (one run)", *costs) for phase, *costs in of_phases),
-        *[column("idle share", "", percent(row.idle_energy_ratio, 0), drop=1)] * bool(model.result.phases),
+        column(f"per {row.unit or Unit.SAMPLE}", *costs(row.time_per_sample_s, row.energy_per_sample_j)),
+        *(column(f"{phase} (one run)", *texts) for phase, texts in of_phases.items()),
+        *[column("idle share", "", percent(row.idle_energy_ratio, 0), drop=1)] * bool(phases),
         *[column("sum of operators", *summed, drop=1, mark=doubt)] * (is_whole or bool(added)),
         *[column("corrected", *corrected, drop=2, mark=doubt)] * is_whole,
         column("roof", *roof, mark=doubt),
-        column("saving per run", *saved, drop=3, mark=doubt),
+        column("saving per run", *costs(saving_s, saving_j), drop=3, mark=doubt),
     ]
     print_table(label, columns, range(3))
 

@@ -128,10 +128,12 @@ def sweep_object(result: SweepResult) -> dict[str, Any]:
 def size_columns(axis: str, unit: str) -> Table[SweepSizeRow]:
     """Return the columns of a sweep over an axis, whose cost is also that of a unit."""
 
-    def interval(lower: float | None, upper: float | None) -> str:
+    def interval(quantity: str, one: SweepSizeRow) -> str:
+        *_, lower, upper = _costs(one)[quantity]
         return UNKNOWN if lower is None else f"{milli(lower)} to {milli(upper)}"
 
-    def difference(predicted: float | None, measured: float | None) -> str:
+    def difference(quantity: str, one: SweepSizeRow) -> str:
+        measured, predicted, *_ = _costs(one)[quantity]
         return UNKNOWN if predicted is None or measured is None else percent(predicted / measured - 1)
 
     return (
@@ -145,21 +147,11 @@ def size_columns(axis: str, unit: str) -> Table[SweepSizeRow]:
         Column(f"ns/{unit}", lambda one: scaled(one.figures.time_per_unit_s, NANO), drop=2),
         Column(f"nJ/{unit}", lambda one: scaled(one.figures.energy_per_unit_j, NANO), drop=2),
         Column("predicted ms", lambda one: milli(one.prediction.predicted_time_s)),
-        Column(
-            "90 % interval",
-            lambda one: interval(one.prediction.predicted_time_lower_s, one.prediction.predicted_time_upper_s),
-            drop=6,
-        ),
-        Column("time differs", lambda one: difference(one.prediction.predicted_time_s, one.figures.time_s), drop=3),
+        Column("90 % interval", partial(interval, "time"), drop=6),
+        Column("time differs", partial(difference, "time"), drop=3),
         Column("predicted mJ", lambda one: milli(one.prediction.predicted_energy_j)),
-        Column(
-            "90 % interval",
-            lambda one: interval(one.prediction.predicted_energy_lower_j, one.prediction.predicted_energy_upper_j),
-            drop=6,
-        ),
-        Column(
-            "energy differs", lambda one: difference(one.prediction.predicted_energy_j, one.figures.energy_j), drop=3
-        ),
+        Column("90 % interval", partial(interval, "energy"), drop=6),
+        Column("energy differs", partial(difference, "energy"), drop=3),
     )
 
 
@@ -177,17 +169,15 @@ def write_tables(result: SweepResult, folder: Path) -> list[Path]:
     """Write sizes, repetitions, kernels, pieces and correlations as CSV files without checksums; return the files."""
     found = spearman(result.repetitions or result.sizes)
     numbered = enumerate(same_information(found), start=1)
-    tables: dict[str, tuple[Any, Sequence[Any]]] = {
-        "sizes": (SweepSizeRow, result.sizes),
-        "repetitions": (SweepRepetitionRow, result.repetitions),
-        "kernels": (SweepKernelRow, result.kernels),
-    }
     groups = ({"group": number, "column": name} for number, names in numbered for name in names)
+
+    def of_rows(kind: Any, rows: Iterable[Any]) -> str:
+        return _csv([field.name for field in columns_of(kind)], map(cells_of, rows))
+
     contents = {
-        **{
-            name: _csv([field.name for field in columns_of(kind)], map(cells_of, rows))
-            for name, (kind, rows) in tables.items()
-        },
+        "sizes": of_rows(SweepSizeRow, result.sizes),
+        "repetitions": of_rows(SweepRepetitionRow, result.repetitions),
+        "kernels": of_rows(SweepKernelRow, result.kernels),
         "pieces": _csv([field.name for field in fields(BreakLine)], map(asdict, result.pieces)),
         "correlations": found.to_csv(lineterminator="\n", index_label="column"),
         "correlation_groups": _csv(["group", "column"], groups),
@@ -263,6 +253,7 @@ def size_curves(
 
 
 def _costs(row: SweepSizeRow) -> dict[str, tuple[float | None, ...]]:
+    """Return the measured and the predicted value of each quantity, and the ends of the prediction's interval."""
     figures, predicted, units = row.figures, row.prediction, row.place.units_of_a_run
     time_s, energy_j = predicted.predicted_time_s, predicted.predicted_energy_j
     energies_j = energy_j, predicted.predicted_energy_lower_j, predicted.predicted_energy_upper_j

@@ -68,17 +68,14 @@ def print_tokens(report: TokenReport) -> None:
         print_line(f"Up to {share} of the time is predicted for operators unlike all measured ones.")
     for one in report.costs:
         if one.is_too_much:
-            of_texts = f"{one.point.mode} of {one.point.batch} x {one.point.context}"
-            print_line(
-                f"{DOUBTFUL} {of_texts}: needs at least {gigabytes(one.least_bytes)} of memory, more than there is."
-            )
+            of_texts, least = f"{one.point.mode} of {one.point.batch} x {one.point.context}", gigabytes(one.least_bytes)
+            print_line(f"{DOUBTFUL} {of_texts}: needs at least {least} of memory, more than there is.")
     print_origin()
 
 
 def tokens_object(report: TokenReport) -> dict[str, Any]:
     """Return the costs for JSON, in SI units."""
-    costs = [{**asdict(one), **_derived(one)} for one in report.costs]
-    return {**asdict(report), "costs": costs}
+    return {**asdict(report), "costs": [{**asdict(one), **_derived(one)} for one in report.costs]}
 
 
 def _derived(one: TokenCost) -> dict[str, Any]:
