@@ -57,7 +57,7 @@ ALL_FAR, NONE_FAR = Case(RELU, state="inputs far"), Case(RELU, state="inputs nea
         (function("torch.mul_", spec(20), spec(20, 1)), 40, 20, 0, (20, 20), (-20, 0)),
         # Added and subtracted in turn, it finds its own results.
         (function("torch.Tensor.add_", spec(25), spec(25, 1)), 50, 25, 0, (25, 12.5), (-25, -12.5)),
-        # What is only written is not read.
+        # Operands that are only written are not read.
         (function("torch.Tensor.zero_", spec(60)), 0, 60, 0, (0, 0), (0, -60)),
         (function("torch.Tensor.copy_", spec(20), spec(20, 1)), 20, 20, 0, (20, 20), (0, 0)),
         (function("torch.Tensor.__invert__", spec(25)), 25, 25, 0, (12.5, 12.5), (-12.5, -12.5)),
