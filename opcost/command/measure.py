@@ -215,14 +215,15 @@ def tokens(arguments: Namespace) -> int:
     """Print the costs of tokens; return 1 if a measurement failed, else 0."""
     from opcost.reporting.token_tables import print_tokens, tokens_object
     from opcost.stages.profile import profile as profile_models
-    from opcost.stages.tokens import TokenRequest
+    from opcost.stages.tokens import RequestSize, TokenRequest
     from opcost.stages.tokens import tokens as find
 
     model = language_model(arguments.model, arguments_of(arguments.argument))
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
     names = "model", "batch", "context", "precision", "device", "execution"
     name, *grid = (getattr(arguments, key) for key in names)
-    wish, failed = TokenRequest(name, model, *grid), False
+    sizes = tuple(RequestSize(*one) for one in arguments.request)
+    wish, failed = replace(TokenRequest(name, model, *grid), requests=sizes), False
     if arguments.measure:
         measuring = _measuring(request, arguments)
         if measuring is None:

@@ -69,6 +69,14 @@ def counts(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(count(part.strip()) for part in text.split(",")))
 
 
+def requests(text: str) -> tuple[tuple[int, int], ...]:
+    """Return the tokens of prompts and those that are made, such as 512:256, with commas between them."""
+    found = [part.strip().split(":") for part in text.split(",")]
+    if any(len(one) != len(("prompt", "made")) for one in found):
+        raise argparse.ArgumentTypeError(f"{text!r} is no request; use the tokens of a prompt and those made: 512:256")
+    return tuple(dict.fromkeys((count(prompt), count(made)) for prompt, made in found))
+
+
 def input_size(text: str) -> tuple[int, ...]:
     """Return the size of an input, batch first."""
     if not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,5}", text):

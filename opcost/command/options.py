@@ -224,6 +224,12 @@ CONTEXTS = Option(
     kinds.counts,
     default=(512, 2048),
 )
+REQUESTS = Option(
+    "--request",
+    "also the cost of requests: tokens of the prompt and tokens that are made, such as 512:256,2048:128",
+    kinds.requests,
+    default=(),
+)
 BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", kinds.count)
 ALLOW_CODE = switch(
     "--allow-code",

@@ -166,7 +166,16 @@ MEASURE = (
         'llama-3.2-1b --batch 1,8 --context 512,2048 --device "NVIDIA H200"',
         "measure.tokens",
         (
-            *(o.LANGUAGE_MODEL, o.BATCHES, o.CONTEXTS, o.ARGUMENT, o.PRECISION_OF_TEXT, o.TOKENS_DEVICE, o.GPUS),
+            *(
+                o.LANGUAGE_MODEL,
+                o.BATCHES,
+                o.CONTEXTS,
+                o.REQUESTS,
+                o.ARGUMENT,
+                o.PRECISION_OF_TEXT,
+                o.TOKENS_DEVICE,
+                o.GPUS,
+            ),
             *(o.EXECUTION, o.MEASURE, o.PROFILE_DURATION, o.JSON_OBJECT, *o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
         lambda arguments: _database(arguments) if arguments.measure else None,

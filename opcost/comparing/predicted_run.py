@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from enum import Enum
 from operator import attrgetter
 
@@ -45,6 +45,11 @@ class Range:
 
     def times(self, factor: float) -> Range:
         return Range(self.value * factor, self.lower * factor, self.upper * factor)
+
+    @staticmethod
+    def sum_of(parts: Sequence[Range]) -> Range:
+        """Return a sum of costs whose errors have the same sign, as those of one model's runs may have."""
+        return Range(*(math.fsum(ends) for ends in zip(*map(astuple, parts), strict=True)))
 
     def including(self, *values: float) -> Range:
         return Range(self.value, min(self.lower, *values), max(self.upper, *values)) if values else self

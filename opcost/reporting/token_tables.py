@@ -12,7 +12,7 @@ from opcost.units import UNKNOWN, gigabytes, milli, percent, significant
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch.
-    from opcost.stages.tokens import TokenCost, TokenReport
+    from opcost.stages.tokens import RequestCost, TokenCost, TokenReport
 
 TITLES = {
     PREFILL: "Prefill of a prompt, logits of its last token",
@@ -52,11 +52,30 @@ TABLE: Table[TokenCost] = (
 )
 
 
+def _energy_interval(one: RequestCost) -> str:
+    energy_j = one.energy_j
+    return UNKNOWN if energy_j is None else f"{significant(energy_j.lower)} to {significant(energy_j.upper)}"
+
+
+REQUESTS: Table[RequestCost] = (
+    Column("prompt", lambda one: str(one.size.prompt)),
+    Column("made", lambda one: str(one.size.made)),
+    Column("batch", lambda one: str(one.batch)),
+    Column("s", lambda one: significant(one.time_s.value)),
+    Column("J", lambda one: UNKNOWN if one.energy_j is None else significant(one.energy_j.value)),
+    Column("90 % interval", _energy_interval, drop=1),
+    Column("prefill, of time", lambda one: percent(one.prefill_time_ratio, 0), drop=2),
+    Column("of energy", lambda one: percent(one.prefill_energy_ratio, 0), drop=2),
+)
+
+
 def print_tokens(report: TokenReport) -> None:
     for mode, title in TITLES.items():
         lines = [one for one in report.costs if one.point.mode == mode]
         where = f"{report.device_product}, {report.precision}, {report.execution}"
         print_table(f"{title}: {report.name} on {where}", TABLE, lines)
+    if report.requests:
+        print_table("One request: its prompt read alone, its tokens made in a batch of such", REQUESTS, report.requests)
     kind = "energy" if any(one.energy_ratios for one in report.costs) else "time"
     print_line(
         f"Attention, matrix products and the rest: shares of the {kind} of all operators. Idle: the card's idle "

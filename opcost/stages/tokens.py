@@ -100,8 +100,40 @@ class TokenCost:
 
 
 @dataclass(frozen=True)
+class RequestSize:
+    """A request to a language model: the tokens of its prompt, and those that are made."""
+
+    prompt: int
+    made: int
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The tokens that the first and the last step attend to."""
+        return self.prompt, self.prompt + self.made
+
+
+@dataclass(frozen=True)
+class RequestCost:
+    """The time in s and the energy in J of one request whose steps are made for a batch, with intervals of 90 %.
+
+    The prompt is read alone. A step costs what the first and the last one cost in the mean, since the work of a step
+    grows in proportion to the cache that it reads. The energy is None if it is unknown.
+    """
+
+    size: RequestSize
+    batch: int
+    time_s: Range
+    energy_j: Range | None
+    prefill_time_ratio: float
+    prefill_energy_ratio: float | None
+
+
+@dataclass(frozen=True)
 class TokenRequest:
-    """The grid: batches and contexts of decode steps; the same contexts are the prompts of prefills."""
+    """The grid: batches and contexts of decode steps; the same contexts are the prompts of prefills.
+
+    ``requests`` are made of further points.
+    """
 
     name: str
     model: LanguageModel
@@ -110,19 +142,23 @@ class TokenRequest:
     precision: str = TORCH_DEFAULT
     device: str | None = None
     execution: str | None = None
+    requests: tuple[RequestSize, ...] = ()
 
     @property
     def points(self) -> list[Point]:
-        prefills = [Point(PREFILL, PREFILL_BATCH, context) for context in self.contexts]
-        return prefills + [Point(DECODE, batch, context) for batch in self.batches for context in self.contexts]
+        prompts = dict.fromkeys([*self.contexts, *(one.prompt for one in self.requests)])
+        contexts = dict.fromkeys([*self.contexts, *(length for one in self.requests for length in one.lengths)])
+        prefills = [Point(PREFILL, PREFILL_BATCH, prompt) for prompt in prompts]
+        return prefills + [Point(DECODE, batch, context) for batch in self.batches for context in contexts]
 
 
 @dataclass(frozen=True)
 class TokenReport:
-    """The costs of all points of a model, on one device under the same conditions."""
+    """The costs of all points of a model and of requests, on one device under the same conditions."""
 
     name: str
     costs: tuple[TokenCost, ...]
+    requests: tuple[RequestCost, ...]
     device_product: str
     precision: str
     execution: str
@@ -140,9 +176,11 @@ def tokens(request: RunRequest, wish: TokenRequest, cache: Path, progress: Progr
             progress.finish(milliseconds(found[-1][1].time_s.value))
     conditions = found[0][1].result.conditions
     idle_w = idle_power_w(request.database, conditions.device_product)
+    costs = {point: token_cost(point, one, idle_w) for point, one in found}
     return TokenReport(
         name=wish.name,
-        costs=tuple(token_cost(point, one, idle_w) for point, one in found),
+        costs=tuple(costs.values()),
+        requests=tuple(request_cost(costs, size, batch) for size in wish.requests for batch in wish.batches),
         device_product=conditions.device_product,
         precision=conditions.precision,
         execution=conditions.execution,
@@ -181,6 +219,26 @@ def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCo
         idle_ratio=ratio_if_known(idle_w, found.power_w),
         least_bytes=least_bytes,
         is_too_much=least_bytes > found.memory.device_bytes,
+    )
+
+
+def request_cost(costs: Mapping[Point, TokenCost], size: RequestSize, batch: int) -> RequestCost:
+    """Return the cost of a request from those of its prefill, and of its first and last step."""
+    prefill = costs[Point(PREFILL, PREFILL_BATCH, size.prompt)]
+    steps = [costs[Point(DECODE, batch, length)] for length in size.lengths]
+    time_s = Range.sum_of([prefill.time_s, *(step.time_s.times(size.made / 2) for step in steps)])
+    energies = [prefill.energy_j, *(step.energy_of_token_j for step in steps)]
+    known = [one for one in energies if one is not None]
+    energy_j = None
+    if len(known) == len(energies):
+        energy_j = Range.sum_of([known[0], *(one.times(size.made / 2) for one in known[1:])])
+    return RequestCost(
+        size=size,
+        batch=batch,
+        time_s=time_s,
+        energy_j=energy_j,
+        prefill_time_ratio=prefill.time_s.value / time_s.value,
+        prefill_energy_ratio=None if energy_j is None else known[0].value / energy_j.value,
     )
 
 

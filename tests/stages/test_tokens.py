@@ -13,7 +13,7 @@ from opcost.progress import Progress
 from opcost.reporting.token_tables import print_tokens, token_lines, tokens_object
 from opcost.running.request import RunRequest
 from opcost.stages.predict import kept_costs
-from opcost.stages.tokens import Point, TokenReport, TokenRequest, WorkPart, tokens
+from opcost.stages.tokens import Point, RequestSize, TokenReport, TokenRequest, WorkPart, tokens
 from opcost.storage.configs import ModelFolders
 from opcost.storage.language_models import LanguageModel
 
@@ -68,6 +68,38 @@ def test_more_texts_share_the_weights_and_longer_ones_have_more_cache(report: To
         assert one.weights_ratio + one.cache_ratio < 1
         assert one.energy_ratios is not None
         assert one.energy_ratios[WorkPart.PRODUCTS] > 0
+
+
+def test_a_request_is_its_prefill_and_the_mean_of_its_first_and_last_step_times_its_tokens(
+    request_of: RunRequest, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = RequestSize(128, 896)
+    wish = TokenRequest("small", SMALL, (1, 64), (128,), TORCH_DEFAULT, "H200", None, (size,))
+    found = tokens(request_of, wish, folder / "cache", Progress())
+    assert [one.point for one in found.costs] == [
+        Point(PREFILL, 1, 128),
+        *(Point(DECODE, batch, context) for batch in (1, 64) for context in (128, 1024)),
+    ]
+    prefill, alone_first, alone_last, first, last = (one for one in found.costs)
+    alone, among = found.requests
+    assert (alone.batch, among.batch, among.size) == (1, 64, size)
+    assert among.time_s.value == pytest.approx(
+        prefill.time_s.value + 448 * (first.time_s.value + last.time_s.value), rel=1e-12
+    )
+    assert alone.energy_j is not None
+    assert among.energy_j is not None
+    assert prefill.energy_j is not None
+    made_j = [one.energy_j.value / one.point.batch for one in (alone_first, alone_last, first, last) if one.energy_j]
+    assert alone.energy_j.value == pytest.approx(prefill.energy_j.value + 448 * sum(made_j[:2]), rel=1e-12)
+    assert among.energy_j.value == pytest.approx(prefill.energy_j.value + 448 * sum(made_j[2:]), rel=1e-12)
+    # Among others a token takes less energy, and longer.
+    assert among.energy_j.value < alone.energy_j.value
+    assert among.time_s.value > alone.time_s.value
+    assert among.energy_j.lower < among.energy_j.value < among.energy_j.upper
+    assert among.prefill_energy_ratio == pytest.approx(prefill.energy_j.value / among.energy_j.value)
+    print_tokens(found)
+    assert "One request" in capsys.readouterr().out
+    assert tokens_object(found)["requests"][0]["size"] == {"prompt": 128, "made": 896}
 
 
 def test_weights_of_functions_are_weights_too(request_of: RunRequest, folder: Path) -> None:
