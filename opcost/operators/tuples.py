@@ -163,20 +163,26 @@ class TensorSpec:
     @property
     def memory_bytes(self) -> int:
         """The bytes of all values in memory, expanded ones once; one for each of ``bool``, which names no bits."""
-        bits, strides = BITS.search(self.dtype), self.strides or (1,) * len(self.shape)
-        distinct = math.prod(size for size, stride in zip(self.shape, strides, strict=True) if stride or not size)
-        return distinct * (int(bits[0]) if bits else 8) // 8
+        strides = self.strides or (1,) * len(self.shape)
+        return self._bytes(math.prod(size for size, one in zip(self.shape, strides, strict=True) if one or not size))
+
+    @property
+    def all_strides(self) -> tuple[int, ...]:
+        return contiguous_strides(self.shape) if self.strides is None else self.strides
+
+    @property
+    def stored_elements(self) -> int:
+        """The elements of memory that the tensor spans, with the gaps between its values."""
+        reach = sum((size - 1) * stride for size, stride in zip(self.shape, self.all_strides, strict=True))
+        return reach + 1 if self.elements else 0
 
     @property
     def stored_bytes(self) -> int:
-        """The bytes that the tensor spans in memory, with the gaps between its values."""
-        if self.strides is None or not self.elements:
-            return self.memory_bytes
-        bits, reach = (
-            BITS.search(self.dtype),
-            sum((size - 1) * one for size, one in zip(self.shape, self.strides, strict=True)),
-        )
-        return (reach + 1) * (int(bits[0]) if bits else 8) // 8
+        return self._bytes(self.stored_elements)
+
+    def _bytes(self, elements: int) -> int:
+        bits = BITS.search(self.dtype)
+        return elements * (int(bits[0]) if bits else 8) // 8
 
 
 @dataclass(frozen=True)

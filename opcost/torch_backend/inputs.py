@@ -45,7 +45,7 @@ from opcost.operators.tuples import (
     seed_of,
 )
 from opcost.operators.values import NORMAL, NORMAL_DATA, USUAL, InputData, InputStatistics, InputValues, Pattern, Role
-from opcost.torch_backend.values import arguments_by_name, distinct_tensors, real_value, stored_elements, tensors_within
+from opcost.torch_backend.values import arguments_by_name, distinct_tensors, real_value, tensors_within
 
 MOST_ELEMENTS = 2**22
 """Inputs with more elements or of larger tables are taken as usual: they would take seconds on a CPU."""
@@ -192,7 +192,7 @@ class DrawnInputs:
 
     def usual(self, spec: TensorSpec, values: InputValues = NORMAL, bound: int = USUAL_BOUND) -> torch.Tensor:
         """Draw normal values of a kind, or integers below an upper bound."""
-        elements, strides = stored_elements(spec)
+        elements, strides = spec.stored_elements, spec.all_strides
         dtype: torch.dtype = getattr(torch, spec.dtype)
         if dtype in QUANTISED:
             drawn = torch.randn(elements, device=self._drawn_on, generator=self._generator)
@@ -273,7 +273,7 @@ class DrawnInputs:
         return self._laid_out(spec, drawn)
 
     def _laid_out(self, spec: TensorSpec, drawn: torch.Tensor) -> torch.Tensor:
-        _, strides = stored_elements(spec)
+        strides = spec.all_strides
         # Expanded dimensions are stored once.
         sizes = stored_sizes(spec)
         stored = torch.empty_strided(sizes, strides, dtype=getattr(torch, spec.dtype), device=self._device)

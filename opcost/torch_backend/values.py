@@ -23,7 +23,6 @@ from opcost.operators.tuples import (
     Structure,
     TensorSpec,
     channels_last_strides,
-    contiguous_strides,
 )
 
 CONSTANTS = (torch.device, torch.dtype, torch.memory_format, torch.layout, type(Ellipsis))
@@ -239,13 +238,6 @@ def _tensor_spec(tensor: torch.Tensor, identity: int) -> TensorSpec:
     elif tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
         strides = channels_last_strides(shape) if suggest_memory_format(tensor) == torch.channels_last else strides
     return TensorSpec(shape, str(tensor.dtype).removeprefix("torch."), strides, identity)
-
-
-def stored_elements(spec: TensorSpec) -> tuple[int, tuple[int, ...]]:
-    """Return the number of elements of memory that a tensor of this layout spans, and its strides in elements."""
-    strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
-    reach = sum((size - 1) * stride for size, stride in zip(spec.shape, strides, strict=True))
-    return (reach + 1 if all(spec.shape) else 0), strides
 
 
 def public_name(cls: type) -> str:
