@@ -33,7 +33,7 @@ WITH_WEIGHTS, WITHOUT = 5, 2
 MEASUREMENTS = Path(__file__).parents[1] / "measurements"
 
 
-def power(apparatus: Apparatus, call: Callable[[], object]) -> tuple[Estimate, Estimate]:
+def cost(apparatus: Apparatus, call: Callable[[], object]) -> tuple[Estimate, Estimate]:
     """Return the energy in J and the time in s of a call in a loop."""
     load = as_graph(EagerWorkload(Calls(call), apparatus.device))
     measured = apparatus.measure_build(load, USUAL, numbered("values"), PROTOCOL)
@@ -89,7 +89,7 @@ def main() -> None:
                     found: list[list[tuple[Estimate, Estimate]]] = [[], []]
                     for turn in (calls, calls[::-1]):
                         for call in turn:
-                            found[calls.index(call)].append(power(apparatus, call))
+                            found[calls.index(call)].append(cost(apparatus, call))
                     (own, time_s), (other, _) = (
                         (combined([one[0] for one in many]), combined([one[1] for one in many])) for many in found
                     )

@@ -242,7 +242,7 @@ def _one_run(uses: Iterable[Use], memory: _Memory, codes: dict[Hashable, int], f
         inputs = tuple(memory.distance_bytes(block) for block, _ in use.inputs)
         weights = [memory.distance_bytes(block) for block, _ in use.weights]
         kinds = len(codes) - 1 - list(codes).index(use.code) if use.code in codes else FAR_CODE
-        code_bytes = memory.used_bytes(codes[use.code]) if use.code in codes else FAR_BYTES
+        code_bytes = _rounded(memory.used_bytes(codes[use.code])) if use.code in codes else FAR_BYTES
         yield Reuse(inputs, max(weights, default=None), min(kinds, FAR_CODE), code_bytes=code_bytes)
         if use.code is not None:
             codes.pop(use.code, None)
@@ -305,11 +305,11 @@ class _Memory:
         before = sum(one.size for one in found if one.used < own.used)
         after = sum(one.size for one in found if own.used < one.used < beside.end)
         before = min(before, own.size) if beside.is_written else before
-        return _rounded(min(self._later_bytes(own) + (before - after) // 2, FAR_BYTES))
+        return _rounded(self.used_bytes(own.used + 1) + (before - after) // 2)
 
     def used_bytes(self, since: int) -> int:
         """Return the bytes that were used since so many uses."""
-        return _rounded(min(sum(one.size for one in self._fragments.values() if one.used >= since), FAR_BYTES))
+        return sum(one.size for one in self._fragments.values() if one.used >= since)
 
     def kept_for_bytes(self, call: int, written_bytes: int) -> int:
         """Return the longest distance between two uses of what a call wrote; at least half of it has no longer one."""
@@ -318,7 +318,7 @@ class _Memory:
         for one in parts:
             left -= one.size
             if left <= 0:
-                return _rounded(min(one.apart, FAR_BYTES))
+                return _rounded(one.apart)
         return FAR_BYTES
 
     def used_together(self, blocks: Sequence[int], written: Collection[int]) -> None:
@@ -342,11 +342,8 @@ class _Memory:
         self._fragments[address] = replace(own, used=self.uses)
         self.uses += 1
 
-    def _later_bytes(self, own: _Fragment) -> int:
-        return sum(one.size for one in self._fragments.values() if one.used > own.used)
-
     def _used_again(self, own: _Fragment) -> _Fragment:
-        return own if own.call is None else replace(own, apart=max(own.apart, self._later_bytes(own)))
+        return own if own.call is None else replace(own, apart=max(own.apart, self.used_bytes(own.used + 1)))
 
     def _write_over(self, own: _Fragment) -> None:
         if own.call is not None:
@@ -394,5 +391,5 @@ class _Memory:
 
 
 def _rounded(size: int) -> int:
-    """Return bytes to two digits and to ``SMALLEST_BYTES``."""
-    return int(float(f"{size:.1e}")) // SMALLEST_BYTES * SMALLEST_BYTES
+    """Return bytes to two digits and to ``SMALLEST_BYTES``, at most ``FAR_BYTES``."""
+    return int(float(f"{min(size, FAR_BYTES):.1e}")) // SMALLEST_BYTES * SMALLEST_BYTES

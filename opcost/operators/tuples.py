@@ -280,9 +280,8 @@ class OperatorTuple:
     @property
     def is_in_place(self) -> bool:
         """Whether it writes its result over its first input, by its name or by ``inplace=True``."""
-        name, given = self.short_name, {**dict(self.parameters), **dict(self.keyword_inputs)}
-        is_method = name.endswith("_") and not name.startswith("__")
-        return is_method or (name.startswith("__i") and name != "__invert__") or given.get("inplace") is True
+        given = {**dict(self.parameters), **dict(self.keyword_inputs)}
+        return is_name_in_place(self.short_name) or given.get("inplace") is True
 
     @property
     def parameters_text(self) -> str:
@@ -302,6 +301,13 @@ class OperatorTuple:
     def key(self) -> str:
         """16 hexadecimal digits (64 bits) of the SHA-256 of the one-line text. Equal tuples have equal keys."""
         return short_hash(str(self))
+
+
+def is_name_in_place(name: str) -> bool:
+    """Return whether a function of a name writes into its first argument: ``add_``, ``__iadd__``."""
+    if name.startswith("__"):
+        return name.startswith("__i") and name != "__invert__"
+    return name.endswith("_")
 
 
 def model_operator(

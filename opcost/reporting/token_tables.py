@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from opcost.units import UNKNOWN, gigabytes, milli, percent, significant
 
 if TYPE_CHECKING:
     # Only for types: these modules import torch.
+    from opcost.comparing.predicted_run import Range
     from opcost.stages.tokens import RequestCost, TokenCost, TokenReport
 
 TITLES = {
@@ -24,9 +25,8 @@ def _share(one: TokenCost, part: str) -> str:
     return percent(next((value for key, value in one.shares.items() if key.value == part), None), 0)
 
 
-def _interval(one: TokenCost) -> str:
-    energy_j = one.energy_of_token_j
-    return UNKNOWN if energy_j is None else f"{milli(energy_j.lower)} to {milli(energy_j.upper)}"
+def _interval(energy_j: Range | None, text: Callable[[float], str]) -> str:
+    return UNKNOWN if energy_j is None else f"{text(energy_j.lower)} to {text(energy_j.upper)}"
 
 
 TABLE: Table[TokenCost] = (
@@ -35,7 +35,7 @@ TABLE: Table[TokenCost] = (
     Column("ms/run", lambda one: milli(one.time_s.value) + doubt_mark(one.is_too_much)),
     Column("tokens/s", lambda one: significant(one.tokens_per_s), drop=1),
     Column("mJ/token", lambda one: UNKNOWN if one.energy_of_token_j is None else milli(one.energy_of_token_j.value)),
-    Column("90 % interval", _interval, drop=3),
+    Column("90 % interval", lambda one: _interval(one.energy_of_token_j, milli), drop=3),
     Column(
         "tokens/J",
         lambda one: UNKNOWN if one.energy_of_token_j is None else significant(1 / one.energy_of_token_j.value),
@@ -52,18 +52,13 @@ TABLE: Table[TokenCost] = (
 )
 
 
-def _energy_interval(one: RequestCost) -> str:
-    energy_j = one.energy_j
-    return UNKNOWN if energy_j is None else f"{significant(energy_j.lower)} to {significant(energy_j.upper)}"
-
-
 REQUESTS: Table[RequestCost] = (
     Column("prompt", lambda one: str(one.size.prompt)),
     Column("made", lambda one: str(one.size.made)),
     Column("batch", lambda one: str(one.batch)),
     Column("s", lambda one: significant(one.time_s.value)),
     Column("J", lambda one: UNKNOWN if one.energy_j is None else significant(one.energy_j.value)),
-    Column("90 % interval", _energy_interval, drop=1),
+    Column("90 % interval", lambda one: _interval(one.energy_j, significant), drop=1),
     Column("prefill, of time", lambda one: percent(one.prefill_time_ratio, 0), drop=2),
     Column("of energy", lambda one: percent(one.prefill_energy_ratio, 0), drop=2),
 )

@@ -38,7 +38,7 @@ from torch.utils._pytree import tree_leaves
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.reuse import Use, reuses
-from opcost.operators.tuples import META, OperatorTuple, Phase, PlainValue
+from opcost.operators.tuples import META, OperatorTuple, Phase, PlainValue, is_name_in_place
 from opcost.operators.values import InputStatistics
 from opcost.torch_backend.cost_counter import (
     CostCounter,
@@ -661,9 +661,8 @@ def _may_copy_its_input(named: Callable[..., Any], args: tuple[Any, ...], kwargs
         return False
     name = type(named).__name__ if isinstance(named, nn.Module) else getattr(named, "__name__", "")
     given = {**kwargs, **dict(zip(function_defaults(named), args[1:], strict=False))}
-    is_in_place = getattr(named, "inplace", False) or given.get("inplace", False)
-    is_method = name.endswith("_") and not name.startswith("__")
-    if not (is_in_place is True or is_method or name.startswith("__i")) or name.strip("_").lower() in NOT_COPIED:
+    is_asked_for = (getattr(named, "inplace", False) or given.get("inplace", False)) is True
+    if not (is_asked_for or is_name_in_place(name)) or name.strip("_").lower() in NOT_COPIED:
         return False
     target = args[0] if args else kwargs.get("input")
     return isinstance(target, torch.Tensor) and target.requires_grad

@@ -13,8 +13,8 @@ MB = 10**6
 LIMITS = NearLimits(30 * MB, 3, 40 * MB, 60 * MB)
 
 
-def spec(megabytes: float, identity: int = 0, strides: tuple[int, ...] | None = None) -> TensorSpec:
-    return TensorSpec((int(megabytes * MB / 4),), "float32", strides, identity)
+def spec(megabytes: float, identity: int = 0) -> TensorSpec:
+    return TensorSpec((int(megabytes * MB / 4),), "float32", identity=identity)
 
 
 def count(
@@ -32,8 +32,8 @@ def count(
     )
 
 
-def function(name: str, *inputs: TensorSpec, **named: object) -> OperatorTuple:
-    return OperatorTuple(name, (), inputs, tuple(named.items()), mode=None)  # type: ignore[arg-type]
+def function(name: str, *inputs: TensorSpec) -> OperatorTuple:
+    return OperatorTuple(name, (), inputs, mode=None)
 
 
 RELU = function("torch.relu", spec(20))
@@ -74,8 +74,8 @@ def test_calls_read_what_their_distances_leave_in_memory():
     near, half, far = (
         Reuse((distance,), None, 0, outputs) for distance, outputs in ((0, 0), (20 * MB, None), (FAR_BYTES, 60 * MB))
     )
-    ((case, calls), *others) = cases_of_count(count(RELU, 20, 20, (near, half, far, far)), "normal", LIMITS)
-    found = {str(one.state): one for one, _ in [(case, calls), *others]}
+    counted = count(RELU, 20, 20, (near, half, far, far))
+    found = {case.state: case for case, _ in cases_of_count(counted, "normal", LIMITS)}
     # In the middle of 20 MB: 10 MB of them and 20 MB of the call's 40 MB behind the distance.
     assert found["inputs near"].read_bytes == 0
     assert found["inputs half"].read_bytes == pytest.approx(10 * MB)
