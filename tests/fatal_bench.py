@@ -42,8 +42,8 @@ BROKEN = "cuda:2"
 """A device on which an operator of the name OfOneBoard ends the process."""
 LOST_ONCE, LOST = 32, 64
 """Sizes of a held model."""
-LETHAL = "lethal"
-"""While the database has a file of this name, an operator of the name Lethal kills the process that asks."""
+LETHAL, WAITING = "lethal", "waiting"
+"""While the database has a file of this name, an operator Lethal kills the process that asks, a Waiting one waits."""
 OTHERS, OTHER_CARD = ("cuda:8", "cuda:10"), "Simulated B"
 """Devices of another kind."""
 LIFE_S = 0.25
@@ -116,6 +116,8 @@ class FatalBench:
         if name == "HangingInItsLoop":
             time.sleep(1000)
         time.sleep(SLEEPS_S.get(name, 0.0))
+        while name == "Waiting" and (self.database.folder / WAITING).exists():
+            time.sleep(0.01)
         for _ in range(8 if name == "Long" else 0):
             time.sleep(LIFE_S)
             self.report_step(LOOPING)

@@ -5,12 +5,15 @@ campaign.add_model("small", {RELU: 3})
 reports = measure_operators(campaign.request(), lambda _: protocol, campaign.open_apparatus, progress)
 """
 
+import signal
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fatal_bench import operator
+from fatal_bench import WAITING, operator
 from simulated_machine import (
     SIMULATED_CIRCUMSTANCES,
     SIMULATED_CONDITIONS,
@@ -167,6 +170,27 @@ def campaign_of(folder: Path, name: str, tuples: int) -> SimulatedCampaign:
     return campaign
 
 
+def endless_campaign_of(folder: Path, tuples: int) -> SimulatedCampaign:
+    """Return a campaign whose second half no worker measures before ``end_midway`` has ended the client."""
+    campaign = SimulatedCampaign(folder, {})
+    names = ["Slow"] * (tuples - tuples // 2) + ["Waiting"] * (tuples // 2)
+    campaign.add_model("a", {operator(name, width): 1 for width, name in enumerate(names, 1)})
+    campaign.database.folder.mkdir()
+    (campaign.database.folder / WAITING).touch()
+    return campaign
+
+
+def end_midway(campaign: SimulatedCampaign, client: subprocess.Popen[bytes], sent: signal.Signals) -> int:
+    """Send a signal to a client once it has some rows, and return how many it has at its end."""
+    table = campaign.database.operator_measurements.path
+    while client.poll() is None and not (table.exists() and table.read_text().count("\n") > 5):
+        time.sleep(0.01)
+    client.send_signal(sent)
+    client.wait(30)
+    (campaign.database.folder / WAITING).unlink()
+    return len(campaign.database.operator_measurements.rows())
+
+
 def compare_models(request: RunRequest, runs: OperatorRuns = USUAL_RUNS) -> list[ComparingReport]:
     """Compare as the script does."""
     reports = find_comparisons(request, runs)
@@ -211,7 +235,7 @@ class RecordedProgress(Progress):
 def circumstances(protocol: MeasurementProtocol) -> Circumstances:
     loop_s = protocol.loop_s if protocol.relative_error is None else None
     return replace(
-        SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=loop_s, relative_error=protocol.relative_error
+        SIMUWAITINGD_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=loop_s, relative_error=protocol.relative_error
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 import simulated_apparatus
 from dask_cluster import ENVIRONMENT, Cluster, running_cluster
 from fatal_bench import LETHAL, OTHER_CARD, fatal_answering, operator
-from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, end_midway, endless_campaign_of
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.command.program import subcommand
@@ -162,17 +162,12 @@ if __name__ == "__main__":
 def test_after_a_client_that_ends_the_next_one_goes_on(
     whole_cluster: Cluster, tmp_path: Path, sent: signal.Signals
 ) -> None:
-    campaign, script = campaign_of(tmp_path), tmp_path / "client.py"
+    campaign, script = endless_campaign_of(tmp_path, TUPLES), tmp_path / "client.py"
     script.write_text(CLIENT.format(cluster=str(whole_cluster.folder), folder=str(tmp_path)))
     path = os.pathsep.join([ENVIRONMENT["PYTHONPATH"], str(Path(__file__).parent)])
     environment = {**os.environ, "PYTHONPATH": path}
     client = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL, env=environment)
-    table = campaign.database.operator_measurements.path
-    while client.poll() is None and not (table.exists() and table.read_text().count("\n") > 5):
-        time.sleep(0.01)
-    client.send_signal(sent)
-    client.wait(30)
-    measured = len(rows(campaign))
+    measured = end_midway(campaign, client, sent)
     assert 0 < measured < TUPLES
     (report,) = run(whole_cluster, campaign)
     assert (report.found, report.remaining) == (measured, 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import simulated_apparatus
 from fatal_bench import BROKEN, OTHERS, SLOW_S, fatal_answering, operator
-from simulated_apparatus import RecordedProgress, SimulatedCampaign
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, end_midway, endless_campaign_of
 
 from opcost.measuring.protocol import MeasurementProtocol
 from opcost.measuring.record import MeasurementRow
@@ -184,18 +184,13 @@ def campaign_again(folder: Path) -> SimulatedCampaign:
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_a_client_that_ends_leaves_no_process_and_the_next_one_goes_on(tmp_path: Path, sent: signal.Signals) -> None:
-    campaign = campaign_of(tmp_path)
+    campaign = endless_campaign_of(tmp_path, TUPLES)
     script = tmp_path / "client.py"
     here = Path(__file__).parent
     path = [str(here), str(here.parent), str(here.parents[1])]
     script.write_text(CLIENT.format(path=path, folder=str(tmp_path)))
     client = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    table = campaign.database.operator_measurements.path
-    while client.poll() is None and not (table.exists() and table.read_text().count("\n") > 5):
-        time.sleep(0.01)
-    client.send_signal(sent)
-    client.wait(20)
-    measured = len(rows(campaign))
+    measured = end_midway(campaign, client, sent)
     assert 0 < measured < TUPLES
     report = run(campaign)
     assert (report.found, report.remaining) == (measured, 0)
