@@ -235,7 +235,7 @@ class RecordedProgress(Progress):
 def circumstances(protocol: MeasurementProtocol) -> Circumstances:
     loop_s = protocol.loop_s if protocol.relative_error is None else None
     return replace(
-        SIMUWAITINGD_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=loop_s, relative_error=protocol.relative_error
+        SIMULATED_CIRCUMSTANCES, warm_up_s=protocol.warm_up_s, loop_s=loop_s, relative_error=protocol.relative_error
     )
 
 
