@@ -71,7 +71,7 @@ class ModelConfig:
     ``weights_name`` is absolute or begins with ``~``. ``input_size`` has the batch first; it is empty if there are
     ``inputs``, or the model comes with them. ``composites`` are besides those of all models. ``own_folder`` is the
     folder for files about the case, None for that of ``path``. ``given_by`` returns the option that gave a key, None
-    for the file.
+    for the file. ``tier`` says how soon a database is to hold it, 1 first.
     """
 
     name: str
@@ -90,6 +90,7 @@ class ModelConfig:
     code: UserCode | None = None
     training: Training | None = None
     grid: AnyGrid | None = None
+    tier: int | None = None
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -169,7 +170,9 @@ def load_config(
         configs = _cases_of(document, found, own_folder, mistakes)
     elif found is not None:
         grid, lines = found.grid, _lines(document)
-        whole = ModelConfig(name, path, f"{GRID}:{grid.name}", None, (), found.done, found.precision, grid=grid)
+        whole = ModelConfig(
+            name, path, f"{GRID}:{grid.name}", None, (), found.done, found.precision, grid=grid, tier=found.tier
+        )
         configs = [replace(whole, own_folder=own_folder, lines=lines)]
     if path.name == GRID_NAME and path.with_name(SUMMARY_NAME).exists():
         mistakes.append((1, f"beside a {SUMMARY_NAME}, which describes a model; move one to another folder"))
@@ -210,6 +213,7 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             inputs=described_inputs(found.inputs),
             code=code,
             training=found.training,
+            tier=found.tier,
             own_folder=own_folder / name if lists else own_folder,
             lines=_lines(document),
             lists=lists,
@@ -389,10 +393,10 @@ class ModelFolders:
             raise UserError(*lines, *mistakes)
         return [config for config in configs if any(_is_meant(one, config) for one in chosen[config.config_name])]
 
-    def readable(self) -> list[ModelConfig]:
+    def readable(self, with_grids: bool = False) -> list[ModelConfig]:
         """Return the cases of all models and warn of configs with a mistake; a ``UserError`` if none is left."""
         configs, lines = self.read(self.names())
-        models = [config for config in configs if config.grid is None]
+        models = [config for config in configs if with_grids or config.grid is None]
         if not models:
             raise UserError(*(lines or [f"{self.own}: contains grids and no model; add one ({HELP})"]))
         for line in lines:

@@ -215,6 +215,13 @@ KNOWN_STRUCTURES = ("dict", "slice")
 GridPrecision = Literal["torch-default", "fp32", "tf32"]
 
 
+Tier = Literal[1, 2, 3]
+"""How soon a database is to hold a config: 1 first."""
+TIER: Tier | None = Field(
+    default=None, description=f"tier: 1 (up to {max(get_args(Tier))}: what a database is to hold)"
+)
+
+
 class MeasuredGrid(Schema):
     """The keys that both forms of a ``grid.yml`` have."""
 
@@ -222,6 +229,7 @@ class MeasuredGrid(Schema):
         default=TORCH_DEFAULT, description=f"precision: {' or '.join(get_args(GridPrecision))} (of products in float32)"
     )
     done: bool = Field(default=False, description="done: false (true or false, no quotes)")
+    tier: Tier | None = TIER
 
 
 def _refuse_mappings(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -459,6 +467,7 @@ class Summary(Schema):
     done: Annotated[Annotated[bool, ONE] | Annotated[list[str], SEVERAL], BY_LIST] = Field(
         default=False, description="done: false (true or false, no quotes)"
     )
+    tier: Tier | None = TIER
     precision: OneOrSeveral[Precision] = Field(default=TORCH_DEFAULT, description="precision: torch-default")
     memory_format: OneOrSeveral[MemoryFormat] = Field(default=CONTIGUOUS, description="memory_format: contiguous")
     unit: Unit | None = Field(
