@@ -104,7 +104,7 @@ fuzz: .venv/installed-test  ## read 10,000 malformed files and 1,000 files, mark
 mutation: .venv/installed-test  ## plant 100 faults in the code; list those that no test detects (an hour; of one module: FAULTS="running/plan --seed 2")
 	@$(venv_python) tests/planted_faults.py $(FAULTS)
 
-release-check: .venv/installed-test  ## run all that `make check` leaves out; nothing but a GPU may be missing (80 minutes on 2 cores)
+release-check: .venv/installed-test .venv/installed-site  ## run all that `make check` leaves out; nothing but a GPU and containers may be missing (80 minutes on 2 cores)
 	@$(pytest) --all-seeds --no-skips
 	@mkdir -p build
 	@PYTHONPATH=. $(venv_python) benchmarks/operators_of_torch.py --output build/operators_of_torch.md
@@ -113,7 +113,7 @@ release-check: .venv/installed-test  ## run all that `make check` leaves out; no
 	@$(MAKE) --no-print-directory --keep-going fuzz zoo coverage mutation
 
 site: .venv/installed-site  ## make a site of the pages and the report of the shipped rows in build/site; a broken link is an error (a minute)
-	@NO_MKDOCS_2_WARNING=1 $(venv_python) -m mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(venv_python) -m mkdocs build --strict
 	@$(venv_python) -m opcost report --measurements measurements --database database --output build/site/report.html
 
 clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and database/

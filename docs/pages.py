@@ -1,4 +1,4 @@
-"""MkDocs' hook: the pages stay where they are, in the order of docs/README.md, and bring the files that they link to."""
+"""The hook of MkDocs: pages stay where they are, in the order of docs/README.md, with the files that they link to."""
 
 import os
 import re
