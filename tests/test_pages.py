@@ -36,6 +36,7 @@ ELSEWHERE = (
     f"{PYTHON} power_logger.py",  # runs until Ctrl-C, or needs a GPU: tests/stages/test_log_power.py
     f"{OPCOST} power",  # the same
     f"{OPCOST} qualify",  # the same
+    f"{OPCOST} merge",  # needs measured rows: tests/stages/test_check_files.py
     f"{OPCOST} measure 'resnet*' --gpus all",  # needs GPUs: tests/running/test_several_gpus.py
     f"{PYTHON} -m pip",  # downloads
     f"{PYTHON} -m pytest",  # these tests
