@@ -566,7 +566,8 @@ def _folder_names(measurements: Path) -> list[str]:
     try:
         if not measurements.is_dir():
             raise UserError(f"{measurements}: no such folder; name the folder with --measurements DIR")
-        return [entry.name for entry in measurements.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        names = [entry.name for entry in measurements.iterdir() if entry.is_dir()]
+        return [name for name in names if not name.startswith((".", "__"))]
     except OSError as error:
         remedy = "make it readable, or name another folder with --measurements DIR"
         raise UserError(f"{measurements}: cannot be listed ({error.strerror}); {remedy}") from None

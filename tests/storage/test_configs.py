@@ -117,6 +117,12 @@ def test_a_folder_without_its_file_is_reported(tmp_path: Path) -> None:
     assert line.startswith("x/summary.yml: no such file; run in the root")
 
 
+def test_the_folder_of_compiled_files_beside_a_program_is_no_model(tmp_path: Path) -> None:
+    write(tmp_path, "x", VALID)
+    (tmp_path / "__pycache__").mkdir()  # pip compiles networks.py, which is among the shipped configs
+    assert names(tmp_path) == ["x"]
+
+
 SIZE = "[32, 3, 224, 224]"
 
 
