@@ -177,9 +177,12 @@ def tokens(  # noqa: PLR0913 (a call in a notebook names its options)
     precision: str = "bf16",
     device: str | None = None,
     execution: str | None = None,
+    request: tuple[int, int] | Sequence[tuple[int, int]] = (),
     database: str | Path | None = None,
 ) -> DataFrame:
     """Return the costs of prefills and decode steps of a language model, a row each, measured or predicted.
+
+    With ``request`` the rows are instead of requests, each made in batches of such, with time in s and energy in J.
 
     Args:
         model: a public architecture such as ``llama-3.2-1b``, the path of a ``config.json``, or ``transformers:CLASS``.
@@ -188,19 +191,22 @@ def tokens(  # noqa: PLR0913 (a call in a notebook names its options)
         precision: of weights and arithmetic.
         device: a part of a device's name; None for the one with most rows.
         execution: see ``show``.
+        request: the tokens of a prompt and those that are made, ``(2048, 256)``, or several such pairs.
         database: see ``load``.
 
     Raises UserError: there is no such model, it cannot be counted, or nothing is measured under such conditions.
     """
     # They import torch.
-    from opcost.reporting.token_tables import token_lines
-    from opcost.stages.tokens import TokenRequest
+    from opcost.reporting.token_tables import request_lines, token_lines
+    from opcost.stages.tokens import RequestSize, TokenRequest
     from opcost.stages.tokens import tokens as find
 
-    found = language_model(model)
-    wish = TokenRequest(model, found, tuple(batches), tuple(contexts), precision, device, execution)
-    request = RunRequest(**vars(_request(database, device=device)))
-    return _frame(token_lines(find(request, wish, cache_folder(), progress_on_stderr())))
+    pairs = [request] if request and isinstance(request[0], int) else request
+    sizes = tuple(RequestSize(*pair) for pair in pairs)
+    grid = tuple(batches), () if sizes else tuple(contexts)
+    wish = TokenRequest(model, language_model(model), *grid, precision, device, execution, sizes)
+    report = find(RunRequest(**vars(_request(database, device=device))), wish, cache_folder(), progress_on_stderr())
+    return _frame(request_lines(report) if sizes else token_lines(report))
 
 
 def _request(database: str | Path | None, names: tuple[str, ...] = (), device: str | None = None) -> Request:

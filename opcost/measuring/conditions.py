@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, Precision
 from opcost.operators.counts import COMPOSITES, Case
-from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, nested, short_hash
+from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, library_of, nested, short_hash
 from opcost.units import short_uuid
 
 _DEVICE_NAME = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
@@ -146,12 +146,20 @@ class Circumstances(Columns):
     warm_up_s: Annotated[float, Column("requested length of the warm-up", FROM_0)]
     loop_s: Annotated[float | None, Column("requested length of the loop; empty with a target precision", ABOVE_0)]
     relative_error: Annotated[float | None, Column("target precision; empty with a requested length", ABOVE_0)] = None
+    timm_version: Annotated[str | None, Column("version of timm")] = None
+    transformers_version: Annotated[str | None, Column("version of transformers")] = None
 
     def __post_init__(self) -> None:
         """Raise ValueError: a value is not allowed, or ``loop_s`` and ``relative_error`` are both None."""
         super().__post_init__()
         if self.loop_s is None and self.relative_error is None:
             raise ValueError("loop_s, relative_error: both are empty")
+
+    def library_of(self, operator: str) -> str | None:
+        """Return the library that a model comes from with its version: ``timm 1.0.9``; None if any is unknown."""
+        name = library_of(operator)
+        version = None if name is None else getattr(self, f"{name}_version")
+        return None if version is None else f"{name} {version}"
 
     @property
     def protocol(self) -> str:

@@ -60,6 +60,9 @@ MODEL_PACKAGES = {
 }
 """The prefix of whole models' names, by source (``model_names``)."""
 
+LIBRARIES = ("timm", "transformers")
+"""The packages of models whose versions run other operators for the same model; torchvision's goes with torch's."""
+
 DEFAULT_SEED = 0
 
 FLOAT32 = "float32"
@@ -333,6 +336,12 @@ def model_operator(
     inputs = (TensorSpec(tuple(input_size), dtype),) if input_size else ()
     package = MODEL_PACKAGES.get(named.source, f"{named.source}.")
     return OperatorTuple(package + named.name, weights + seeds + further, inputs)
+
+
+def library_of(operator: str) -> str | None:
+    """Return the one of ``LIBRARIES`` that a model comes from, by its name as an operator; None for others."""
+    package = operator.partition(".")[0]
+    return package if package in LIBRARIES else None
 
 
 def stored_as(model: OperatorTuple, dtype: str, is_channels_last: bool) -> OperatorTuple:

@@ -115,3 +115,19 @@ def token_lines(report: TokenReport) -> Iterator[dict[str, object]]:
             "cache_ratio": one.cache_ratio,
             "is_measured": one.is_measured,
         }
+
+
+def request_lines(report: TokenReport) -> Iterator[dict[str, object]]:
+    """Yield a line for each request in each batch with plain values, for a data frame."""
+    for one in report.requests:
+        time_s, energy_j = one.time_s, one.energy_j
+        yield {
+            **asdict(one.size),
+            "batch": one.batch,
+            "time_s": time_s.value,
+            "energy_j": None if energy_j is None else energy_j.value,
+            "energy_lower_j": None if energy_j is None else energy_j.lower,
+            "energy_upper_j": None if energy_j is None else energy_j.upper,
+            "prefill_time_ratio": one.prefill_time_ratio,
+            "prefill_energy_ratio": one.prefill_energy_ratio,
+        }

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -69,7 +68,7 @@ from opcost.torch_backend.workload import (
     with_pauses,
 )
 from opcost.units import short_uuid
-from opcost.version import __version__
+from opcost.version import __version__, version_of
 
 SLOWED_FOR_S = 0.25
 """Shortest time from the measurement of a throttled load to the warm-up of the next one; reading the meters takes 0.05
@@ -450,7 +449,9 @@ def _circumstances(facts: DeviceFacts, protocol: MeasurementProtocol) -> Circums
         host_cpu=cpu_product(),
         python_version=platform.python_version(),
         opcost_version=__version__,
-        torchvision_version=metadata.version("torchvision"),
+        torchvision_version=version_of("torchvision"),
+        timm_version=version_of("timm"),
+        transformers_version=version_of("transformers"),
         warm_up_s=protocol.warm_up_s,
         loop_s=protocol.loop_s if protocol.relative_error is None else None,
         relative_error=protocol.relative_error,

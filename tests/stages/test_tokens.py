@@ -1,11 +1,13 @@
 """The cost of tokens, learned from committed rows: the grid, the parts of the work, and the table."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from committed_models import known_database
 
+import opcost
 from opcost.errors import UserError
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.operators.generation import DECODE, PREFILL
@@ -100,6 +102,25 @@ def test_a_request_is_its_prefill_and_the_mean_of_its_first_and_last_step_times_
     print_tokens(found)
     assert "One request" in capsys.readouterr().out
     assert tokens_object(found)["requests"][0]["size"] == {"prompt": 128, "made": 896}
+
+
+def test_python_has_the_requests_of_the_command(
+    request_of: RunRequest, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], **dict(SMALL.arguments)}))
+    # The path of the module's cache.
+    monkeypatch.setattr("opcost.api.cache_folder", lambda: folder / "cache")
+    asked = {"precision": TORCH_DEFAULT, "device": "H200", "database": request_of.database.folder}
+    frame = opcost.tokens(str(path), (1, 64), request=(128, 896), **asked)
+    size = RequestSize(128, 896)
+    wish = TokenRequest("small", SMALL, (1, 64), (), TORCH_DEFAULT, "H200", None, (size,))
+    expected = tokens(request_of, wish, folder / "cache", Progress()).requests
+    assert list(frame["energy_j"]) == [one.energy_j.value for one in expected if one.energy_j is not None]
+    assert list(frame["time_s"]) == [one.time_s.value for one in expected]
+    assert frame[["prompt", "made", "batch"]].to_numpy().tolist() == [[128, 896, 1], [128, 896, 64]]
+    of_two = opcost.tokens(str(path), (1,), request=[(128, 896), (128, 128)], **asked)
+    assert list(of_two["made"]) == [896, 128]
 
 
 def test_weights_of_functions_are_weights_too(request_of: RunRequest, folder: Path) -> None:
