@@ -56,7 +56,7 @@ from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls, untraced_gap
 from opcost.torch_backend.probes import with_memory_peak
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.switches import precision, torch_state
+from opcost.torch_backend.switches import switched, torch_state
 from opcost.torch_backend.workload import (
     BackgroundLoad,
     EagerWorkload,
@@ -202,7 +202,7 @@ def test_precisions_are_really_switched_and_switched_back() -> None:
     exact = factor.double() @ factor.double()
     errors = {}
     for name in ("fp32", "tf32", "torch-default"):
-        with precision(name):
+        with switched(name):
             errors[name] = float((factor @ factor - exact).abs().mean())
         assert torch_state(GPU) == before
     assert errors["tf32"] > 10 * errors["fp32"]

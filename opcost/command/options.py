@@ -16,6 +16,7 @@ from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, W
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
+from opcost.operators.attention import ANY_BACKEND, Backend
 from opcost.operators.counts import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.training import INFERENCE, LOSSES, MODES, OPTIONS, TRAINING
@@ -216,7 +217,13 @@ STEP_KEYS = (
     ),
     Option("--optimizer", f"of a training step (default: {next(iter(OPTIONS))})", choices=tuple(OPTIONS)),
 )
-MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
+ATTENTION = Option(
+    "--attention",
+    "the back end of torch's attention that alone may run: a call that it cannot run is an error",
+    choices=get_args(Backend),
+    default=ANY_BACKEND,
+)
+MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT, ATTENTION)
 BATCHES = Option("--batch", "texts of a decode step, such as 1,8,64", kinds.counts, default=(1, 8, 32))
 CONTEXTS = Option(
     "--context",

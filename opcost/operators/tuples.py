@@ -68,6 +68,7 @@ DEFAULT_SEED = 0
 FLOAT32 = "float32"
 
 AUTOCAST = "autocast"
+ATTENTION = "attention"
 """The parameter of a whole model that names the dtype of autocast; a model without it runs without autocast."""
 
 DTYPE = "dtype"
@@ -386,6 +387,11 @@ def run_under(model: OperatorTuple, autocast_dtype: str | None) -> OperatorTuple
     if autocast_dtype is None:
         return model
     return replace(model, parameters=(*model.parameters, (AUTOCAST, autocast_dtype)))
+
+
+def attending_by(model: OperatorTuple, backend: str | None) -> OperatorTuple:
+    """Return a whole model whose attention runs in one back end alone, which has other operations; any if None."""
+    return model if backend is None else replace(model, parameters=(*model.parameters, (ATTENTION, backend)))
 
 
 def is_under_autocast(model: OperatorTuple) -> bool:

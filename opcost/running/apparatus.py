@@ -55,7 +55,7 @@ from opcost.torch_backend.capture import repeatable
 from opcost.torch_backend.passes import in_phase, running_calls
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s, with_memory_peak
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
+from opcost.torch_backend.switches import autocast, check_overrides, switched, torch_state
 from opcost.torch_backend.training_step import calls_of
 from opcost.torch_backend.workload import (
     BackgroundLoad,
@@ -94,7 +94,7 @@ class Workloads:
 
     @contextmanager
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
-        with precision(setting.precision), in_phase(case.phase):
+        with switched(setting.precision, setting.attention), in_phase(case.phase):
             eager = self._eager(case, setting)
             if self.background is not None:
                 self.background.pause()
@@ -428,7 +428,7 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
 def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
     if not is_gpu(device) and setting.execution == GRAPH:
         raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
-    with precision(setting.precision):
+    with switched(setting.precision, setting.attention):
         switches = torch_state(device)
     return Conditions(
         device_type=device_type_of(device),

@@ -20,7 +20,7 @@ from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
-from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.measuring.setting import are_chosen, is_meant, refuse_unknown
 from opcost.operators.counts import EVERYTHING, OperatorCounts, case_key, conditions_key, of_operators, select
 from opcost.operators.model_inputs import Units
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
@@ -137,13 +137,15 @@ def predictions(
     for wish in wishes:
         found = known_config(request.folders, wish.wanted, wish.batch)
         config = found or _new_config(request, wish, configs)
-        conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
-        learned = known.get(conditions) or trained_before(request, conditions, cache, configs)
+        under = conditions_for(numbers, wish.device, wish.execution, config.precision)
+        learned = known.get(under) or trained_before(request, under, cache, configs)
         if learned is None:
             # Before the model is counted, which may take a minute.
             require_packages()
         counts = computing_counts(request, config, progress)
-        learned = known[conditions] = learned or trained(request, conditions, cache, progress)
+        learned = known[under] = learned or trained(request, under, cache, progress)
+        # Of other operators rows with any attention are the same.
+        conditions = under.with_attention(config.attention)
         rows = Evidence(measurements_of(database, counts), chains)
         of_model = database.full_model_measurements.rows(of_operators([model_tuple(config)]))
         wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
@@ -255,7 +257,7 @@ def predicted_models(
     configs = request.folders.sound_configs()
     found: list[PredictedRun] = []
     for model in sorted(models, key=lambda one: one.config.name):
-        fitting = [one for one in candidates if one.precision == model.config.precision]
+        fitting = [one for one in candidates if are_chosen(one, model.config)]
         if not fitting:
             continue
         conditions = max(fitting, key=lambda one: numbers[one.key])

@@ -24,8 +24,8 @@ from opcost.torch_backend.switches import (
     Switch,
     kept_switches,
     other_switches,
-    precision,
     reported_switches,
+    switched,
     tf32_switches,
     torch_state,
 )
@@ -125,7 +125,7 @@ def test_switches_are_put_back_after_any_changes_and_errors(changed: list[Switch
 @given(changed=st.lists(st.sampled_from(FP32_PRECISIONS), max_size=4))
 def test_a_precision_means_the_same_whatever_was_set_before(name: str, changed: list[Switch]) -> None:
     def fp32_values() -> tuple[dict[str, Any], list[Any]]:
-        with precision(name):
+        with switched(name):
             return torch_state("cpu"), values()
 
     expected = fp32_values()
@@ -142,10 +142,10 @@ def test_a_precision_sets_both_switches_and_sets_them_back_also_after_an_error(
     name: str, expected: tuple[bool, bool]
 ) -> None:
     before = tf32_switches()
-    with precision(name):
+    with switched(name):
         assert tf32_switches() == expected
     assert tf32_switches() == before == (False, True)
-    with pytest.raises(ZeroDivisionError), precision(name):
+    with pytest.raises(ZeroDivisionError), switched(name):
         fail()
     assert tf32_switches() == before
 
@@ -197,7 +197,7 @@ def sets_when_built() -> nn.Module:
 def test_what_a_model_sets_does_not_last(monkeypatch: pytest.MonkeyPatch, builder: Callable[..., nn.Module]) -> None:
     monkeypatch.setitem(BUILTIN_MODELS, "my_own", builder)
     before = values()
-    with precision(TORCH_DEFAULT):
+    with switched(TORCH_DEFAULT):
         of_its_row = values()
     with Workloads("cpu")(Case(MODEL), Setting()) as workload:
         assert values() == of_its_row
