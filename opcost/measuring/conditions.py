@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, lru_cache
 from operator import attrgetter
-from typing import Annotated, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, Precision
@@ -134,7 +134,7 @@ class Conditions(Columns):
 
     def with_attention(self, backend: str) -> Conditions:
         """Return the same conditions with one back end of attention alone, or with all."""
-        allowed = {field: backend in (ANY_BACKEND, name) for name, field in ATTENTION_FIELDS.items()}
+        allowed: dict[str, Any] = {field: backend in (ANY_BACKEND, name) for name, field in ATTENTION_FIELDS.items()}
         return self if backend == self.attention else replace(self, **allowed)
 
     def differences(self, other: Conditions) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from opcost.measuring.conditions import (
     Conditions,
     device_type_of,
     is_gpu,
+    may_attend,
     usual_execution,
 )
 from opcost.measuring.instruments import NOTHING, Finding, Instruments, Observer, ProcessWatch, WaitingPower
@@ -40,6 +41,7 @@ from opcost.meters.gpus import OtherProcesses, open_gpu
 from opcost.meters.host import OtherLoad, SystemClock, cpu_product
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
 from opcost.meters.rapl import POWERCAP_FOLDER
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.counts import Case
 from opcost.operators.reuse import parse_state
 from opcost.operators.training import PARTS
@@ -95,7 +97,10 @@ class Workloads:
     @contextmanager
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
         with switched(setting.precision, setting.attention), in_phase(case.phase):
-            eager = self._eager(case, setting)
+            try:
+                eager = self._eager(case, setting)
+            except CannotMeasureError as error:
+                raise _of_attention(error, case.operator, setting) from error
             if self.background is not None:
                 self.background.pause()
             try:
@@ -106,6 +111,8 @@ class Workloads:
                     yield beside(eager, is_traced=True)
                 else:
                     yield as_graph(eager) if execution_on(self.device, setting) == GRAPH else eager
+            except CannotMeasureError as error:
+                raise _of_attention(error, case.operator, setting) from error
             finally:
                 if self.background is not None:
                     self.background.resume()
@@ -141,6 +148,14 @@ class Workloads:
         if found is None:
             return workload
         return workload.annotated(f"not as counted: {found.text}", (found.flag,))
+
+
+def _of_attention(error: CannotMeasureError, operator: OperatorTuple, setting: Setting) -> CannotMeasureError:
+    """Return an error with the remedy of a back end of attention that a user chose, if it may be the reason."""
+    if setting.attention == ANY_BACKEND or not may_attend(operator) or type(error) is not CannotMeasureError:
+        return error
+    remedy = "choose another attention, or leave it out"
+    return CannotMeasureError(f"{error} Attention may run in {setting.attention} alone, on this device, too; {remedy}")
 
 
 class Rest:

@@ -24,7 +24,7 @@ def _copied(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     """Return the attention of heads that each have their own copy of keys and values, as transformers 5.17 does it."""
     groups = query.shape[1] // key.shape[1]
     # By its module transformers would choose a form itself.
-    alone = SimpleNamespace(is_causal=getattr(module, "is_causal", True))
+    alone: Any = SimpleNamespace(is_causal=getattr(module, "is_causal", True))
     return sdpa_attention_forward(alone, query, repeat_kv(key, groups), repeat_kv(value, groups), mask, **given)
 
 

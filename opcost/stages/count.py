@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.errors import AttentionRefusedError, CannotBuildError, CannotMeasureError, UserError
 from opcost.estimates import ratio_if_known
 from opcost.invocation import command
 from opcost.measuring.conditions import device_type_of, is_gpu
@@ -204,6 +204,8 @@ def count_in_memory(request: RunRequest, config: ModelConfig, progress: Progress
 
     try:
         return counts_of(on_meta=True)
+    except AttentionRefusedError:
+        raise
     except UserError:
         # Some models run with values only.
         return counts_of(on_meta=False)
@@ -344,10 +346,6 @@ def _count_model(task: _Task) -> OperatorCounts:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:
         raise UserError(_does_not_run(task, one_line(error))) from error
-
-
-class AttentionRefusedError(UserError):
-    """The chosen back end of attention cannot run a call of a model."""
 
 
 def refusals(counts: OperatorCounts, backend: str) -> list[str]:

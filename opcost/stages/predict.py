@@ -135,8 +135,7 @@ def predictions(
     numbers, chains = numbers_of_rows(database.operator_measurements), database.calls_in_chains.rows()
     known: dict[Conditions, Knowledge] = {}
     for wish in wishes:
-        found = known_config(request.folders, wish.wanted, wish.batch)
-        config = found or _new_config(request, wish, configs)
+        config = _config_of(request, wish, configs)
         under = conditions_for(numbers, wish.device, wish.execution, config.precision)
         learned = known.get(under) or trained_before(request, under, cache, configs)
         if learned is None:
@@ -163,6 +162,18 @@ def predictions(
             written=written,
             boards=tuple(row for row in wholes if not is_doubtful(row)),
         )
+
+
+def config_and_counts(
+    request: RunRequest, wish: PredictionRequest, progress: Progress
+) -> tuple[ModelConfig, OperatorCounts]:
+    """Return the config of a model, perhaps one that is not written, and its counts. Raises UserError: see there."""
+    config = _config_of(request, wish, own_first(request.folders))
+    return config, computing_counts(request, config, progress)
+
+
+def _config_of(request: RunRequest, wish: PredictionRequest, configs: Sequence[ModelConfig]) -> ModelConfig:
+    return known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish, configs)
 
 
 def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:

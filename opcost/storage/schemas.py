@@ -514,7 +514,7 @@ class Summary(Schema):
                 *(value for key, value in zip((PRECISION, MEMORY_FORMAT, ATTENTION), how, strict=True) if key in lists),
             )
             arguments = {**(self.arguments or {}), **generation_arguments(self.mode, context)}
-            found[name] = SummaryCase(full_size, *how, sorted_arguments(arguments))
+            found[name] = SummaryCase(full_size, *how, arguments=sorted_arguments(arguments))
         return found
 
     @property

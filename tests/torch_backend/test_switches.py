@@ -12,6 +12,7 @@ from torch import nn
 from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import CannotBuildError
+from opcost.measuring.conditions import ATTENTION_FIELDS
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.setting import Setting
 from opcost.operators.counts import Case
@@ -119,6 +120,16 @@ def test_switches_are_put_back_after_any_changes_and_errors(changed: list[Switch
     with pytest.raises(ZeroDivisionError):
         change_all()
     assert values() == before
+
+
+def test_one_back_end_of_attention_alone_is_set_and_put_back() -> None:
+    fields = tuple(ATTENTION_FIELDS.values())
+    before = torch_state("cpu")
+    for backend, own in ATTENTION_FIELDS.items():
+        with switched(TORCH_DEFAULT, backend):
+            assert [field for field in fields if torch_state("cpu")[field]] == [own]
+    with switched(TORCH_DEFAULT):
+        assert torch_state("cpu") == before
 
 
 @pytest.mark.parametrize("name", ["torch-default", "fp32", "tf32", "bf16"])
