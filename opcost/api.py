@@ -17,6 +17,7 @@ from opcost.comparing.layers import LayerNode, LayerRow, RunCosts
 from opcost.comparing.ranking import ENERGY
 from opcost.measuring.record import ComparisonRow
 from opcost.measuring.setting import Setting
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.training import INFERENCE
 from opcost.reporting.charts import Compared, compared
 from opcost.reporting.model_tables import WHOLE, WORK, layer_in_words, layer_notes, rows_of
@@ -177,9 +178,13 @@ def tokens(  # noqa: PLR0913 (a call in a notebook names its options)
     precision: str = "bf16",
     device: str | None = None,
     execution: str | None = None,
+    attentions: Sequence[str] = (ANY_BACKEND,),
+    request: tuple[int, int] | Sequence[tuple[int, int]] = (),
     database: str | Path | None = None,
 ) -> DataFrame:
     """Return the costs of prefills and decode steps of a language model, a row each, measured or predicted.
+
+    With ``request`` the rows are instead of requests, each made in batches of such, with time in s and energy in J.
 
     Args:
         model: a public architecture such as ``llama-3.2-1b``, the path of a ``config.json``, or ``transformers:CLASS``.
@@ -187,20 +192,28 @@ def tokens(  # noqa: PLR0913 (a call in a notebook names its options)
         contexts: tokens that each text of a decode step attends to, and of the prompt of a prefill.
         precision: of weights and arithmetic.
         device: a part of a device's name; None for the one with most rows.
-        execution: see ``show``.
+        execution: see ``show``; ``graph,eager`` has both beside each other.
+        attentions: kinds of attention beside each other: back ends of torch that run it alone (``flash``,
+            ``efficient``, ``cudnn``, ``math``), forms of the model's calls (``sdpa``, ``copied``, ``packed``,
+            ``unmasked``, ``eager``), or both as in ``unmasked:flash``. Those that cannot run have no rows.
+        request: the tokens of a prompt and those that are made, ``(2048, 256)``, or several such pairs.
         database: see ``load``.
 
     Raises UserError: there is no such model, it cannot be counted, or nothing is measured under such conditions.
     """
     # They import torch.
-    from opcost.reporting.token_tables import token_lines
-    from opcost.stages.tokens import TokenRequest
+    from opcost.reporting.token_tables import request_lines, token_lines
+    from opcost.stages.tokens import RequestSize, TokenRequest, without_refused
     from opcost.stages.tokens import tokens as find
 
-    found = language_model(model)
-    wish = TokenRequest(model, found, tuple(batches), tuple(contexts), precision, device, execution)
-    request = RunRequest(**vars(_request(database, device=device)))
-    return _frame(token_lines(find(request, wish, cache_folder(), progress_on_stderr())))
+    pairs: Any = [request] if request and isinstance(request[0], int) else request
+    sizes = tuple(RequestSize(*pair) for pair in pairs)
+    grid = tuple(batches), () if sizes else tuple(contexts)
+    executions = (None,) if execution is None else tuple(execution.split(","))
+    wish = TokenRequest(model, language_model(model), *grid, precision, device, executions, sizes, tuple(attentions))
+    run_request = RunRequest(**vars(_request(database, device=device)))
+    report = find(run_request, without_refused(run_request, wish), cache_folder(), progress_on_stderr())
+    return _frame(request_lines(report) if sizes else token_lines(report))
 
 
 def _request(database: str | Path | None, names: tuple[str, ...] = (), device: str | None = None) -> Request:

@@ -73,3 +73,7 @@ def quoted(text: str) -> str:
 def shortened(text: str, longest: int = LONGEST_SHOWN, end: int = 0) -> str:
     """Return a text for a message, cut after some characters; as many as ``end`` of its last ones stay."""
     return text if len(text) <= longest + end else f"{text[:longest]}...{text[len(text) - end :]}"
+
+
+class AttentionRefusedError(UserError):
+    """The back end of attention that a user chose cannot run a call of the model on any GPU."""

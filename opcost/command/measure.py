@@ -215,7 +215,7 @@ def tokens(arguments: Namespace) -> int:
     """Print the costs of tokens; return 1 if a measurement failed, else 0."""
     from opcost.reporting.token_tables import print_tokens, tokens_object
     from opcost.stages.profile import profile as profile_models
-    from opcost.stages.tokens import RequestSize, TokenRequest
+    from opcost.stages.tokens import RequestSize, TokenRequest, without_refused
     from opcost.stages.tokens import tokens as find
 
     model = language_model(arguments.model, arguments_of(arguments.argument))
@@ -223,16 +223,21 @@ def tokens(arguments: Namespace) -> int:
     names = "model", "batch", "context", "precision", "device", "execution"
     name, *grid = (getattr(arguments, key) for key in names)
     sizes = tuple(RequestSize(*one) for one in arguments.request)
-    wish, failed = replace(TokenRequest(name, model, *grid), requests=sizes), False
+    wish, failed = TokenRequest(name, model, *grid, requests=sizes, attentions=arguments.attention), False
+    wish = without_refused(request, wish)
     if arguments.measure:
         measuring = _measuring(request, arguments)
         if measuring is None:
             raise UserError("--measure: this host has no GPU; add --device cpu, or leave --measure out")
-        profiled = profile_models(request, [point.wanted(wish) for point in wish.points], progress, measuring)
-        measured = [one.conditions for one in profiled.models if one.conditions is not None]
-        if not measured:
-            raise UserError("--measure: nothing could be measured, see above; run opcost profile for one of the points")
-        failed, wish = profiled.failed, replace(wish, device=measured[0].device_product)
+        for execution in wish.executions:
+            own = replace(request, setting=replace(request.setting, execution=execution))
+            wanted = [point.wanted(wish) for point in wish.points if point.execution == execution]
+            profiled = profile_models(own, wanted, progress, measuring)
+            measured = [one.conditions for one in profiled.models if one.conditions is not None]
+            if not measured:
+                text = "nothing could be measured, see above; run opcost profile for one of the points"
+                raise UserError(f"--measure: {text}")
+            failed, wish = failed or profiled.failed, replace(wish, device=measured[0].device_product)
     found = find(request, wish, cache_folder(), progress)
     print_json(tokens_object(found)) if arguments.json else print_tokens(found)
     return int(failed)

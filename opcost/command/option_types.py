@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import is_device_name
+from opcost.measuring.conditions import EXECUTIONS, is_device_name
 from opcost.measuring.setting import device_mistake, not_a_device
+from opcost.operators.attention import form_and_backend
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.storage.files import path_of
 
@@ -67,6 +68,25 @@ count, count_from_0 = partial(_count, least=1, example=10), partial(_count, leas
 def counts(text: str) -> tuple[int, ...]:
     """Return whole numbers above 0 with commas between them, each once, in their order."""
     return tuple(dict.fromkeys(count(part.strip()) for part in text.split(",")))
+
+
+def attentions(text: str) -> tuple[str, ...]:
+    """Return kinds of attention with commas between them, each once."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    try:
+        for one in names:
+            form_and_backend(one)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return names
+
+
+def executions(text: str) -> tuple[str, ...]:
+    """Return ``graph``, ``eager`` or both, with a comma between them."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not set(names) <= set(EXECUTIONS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no execution; use {', '.join(EXECUTIONS)}, or both")
+    return names
 
 
 def requests(text: str) -> tuple[tuple[int, int], ...]:

@@ -16,6 +16,7 @@ from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, W
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
+from opcost.operators.attention import ANY_BACKEND, BACKENDS, FORMS, Backend
 from opcost.operators.counts import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.training import INFERENCE, LOSSES, MODES, OPTIONS, TRAINING
@@ -216,13 +217,32 @@ STEP_KEYS = (
     ),
     Option("--optimizer", f"of a training step (default: {next(iter(OPTIONS))})", choices=tuple(OPTIONS)),
 )
-MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
+ATTENTION = Option(
+    "--attention",
+    "the back end of torch's attention that alone may run: a call that it cannot run is an error",
+    choices=get_args(Backend),
+    default=ANY_BACKEND,
+)
+MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT, ATTENTION)
 BATCHES = Option("--batch", "texts of a decode step, such as 1,8,64", kinds.counts, default=(1, 8, 32))
 CONTEXTS = Option(
     "--context",
     "tokens that each text of a decode step attends to, and of the prompt of a prefill",
     kinds.counts,
     default=(512, 2048),
+)
+ATTENTIONS = Option(
+    "--attention",
+    f"kinds of attention beside each other, with commas: a back end of torch alone ({', '.join(BACKENDS)}), a form of "
+    f"the model's calls ({', '.join(FORMS)}), or both as in unmasked:flash",
+    kinds.attentions,
+    default=(ANY_BACKEND,),
+)
+EXECUTIONS_OF_TEXT = Option(
+    "--execution",
+    "as a captured CUDA graph, called from Python, or both beside each other: graph,eager (default: graph on a GPU)",
+    kinds.executions,
+    default=(None,),
 )
 REQUESTS = Option(
     "--request",

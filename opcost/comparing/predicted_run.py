@@ -159,7 +159,7 @@ def run_under(
     """
     counts = with_usual_zeros(counts)
     result = rows.result(select(counts, (EVERYTHING,)), [] if whole is None else [whole], conditions)
-    how = attrgetter("device_type", "precision", "execution", "cache")
+    how = attrgetter("device_type", "precision", "execution", "cache", "attention")
     missing, measurements = replace(counts, counts=result.cost.missing), rows.measurements
     own = {row.conditions for count in missing.counts for row in measurements.of_operator(count)}
     others = (one for one in own if one.device_product != conditions.device_product and how(one) == how(conditions))

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import get_args
+from typing import Protocol, get_args
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import CONTIGUOUS, WARM, Conditions, MemoryFormat, device_type_of, is_device_name
 from opcost.measuring.precisions import TORCH_DEFAULT, Precision
+from opcost.operators.attention import ANY_BACKEND, Backend
 from opcost.operators.model_names import UserCode
 from opcost.power.ports import AUTO
 
@@ -33,11 +34,16 @@ class Setting:
     cache: str = WARM
     meter: str = AUTO
     code: UserCode | None = None
+    attention: str = ANY_BACKEND
 
 
 USUAL = Setting()
 
-VALUES: Mapping[str, tuple[str, ...]] = {"precision": get_args(Precision), "memory_format": get_args(MemoryFormat)}
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "precision": get_args(Precision),
+    "memory_format": get_args(MemoryFormat),
+    "attention": get_args(Backend),
+}
 """The keys that a config chooses, with the values of each."""
 
 DEVICE = "device"
@@ -51,13 +57,18 @@ _MISSPELLED = re.compile(r"(cpu|cuda|gpu)[\W\d_]*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ChosenConditions:
-    """The conditions that a config chooses: a ``Precision`` and a ``MemoryFormat``. The text can be asked for."""
+    """The conditions that a config chooses: a ``Precision``, a ``MemoryFormat``, and a ``Backend`` of attention.
+
+    The text can be asked for.
+    """
 
     precision: str = TORCH_DEFAULT
     memory_format: str = CONTIGUOUS
+    attention: str = ANY_BACKEND
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={value}" for name, value in asdict(self).items())
+        usual = {"attention": ANY_BACKEND}
+        return ",".join(f"{name}={value}" for name, value in asdict(self).items() if usual.get(name) != value)
 
     def label(self, other: ChosenConditions) -> str:
         """Return the values in which these differ from other conditions: ``bf16``, ``bf16 channels_last``."""
@@ -87,6 +98,21 @@ def parse_conditions(texts: Iterable[str]) -> dict[str, str]:
             if asked.setdefault(key, value) != value:
                 raise ValueError(f"{text!r}: {key} is {asked[key]} as well; name one of both")
     return asked
+
+
+class Chosen(Protocol):
+    """Conditions that a config, a command or a setting chooses."""
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def attention(self) -> str: ...
+
+
+def are_chosen(conditions: Conditions, choice: Chosen) -> bool:
+    """Return whether conditions are those that a config chooses. Its memory format is a part of its tuple."""
+    return (conditions.precision, conditions.attention) == (choice.precision, choice.attention)
 
 
 def is_meant(device: str | None, conditions: Conditions) -> bool:

@@ -312,6 +312,9 @@ class CountedRun:
         tuple[str, ...], Column("operations outside every operator tuple, in the model's own row only")
     ] = ()
     composites: Annotated[tuple[str, ...], Column("classes counted as one operator, in the model's own row only")] = ()
+    library: Annotated[
+        str | None, Column("library that the model comes from with its version, in the model's own row only")
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -313,7 +313,8 @@ def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> s
     names = set(differing) - IN_EVERY_TITLE
     named = (field for field in fields_of(Conditions) if field.name in names)
     others = [ranking_notes.condition_words(field, conditions) for field in named]
-    facts = [*_conditions_shown([row.conditions for row in rows]), *others, measured]
+    libraries = " or ".join(sorted({row.library for row in rows if row.library}))
+    facts = [*_conditions_shown([row.conditions for row in rows]), *filter(None, [libraries]), *others, measured]
     return f"{conditions.device_product}: {', '.join(facts)}"
 
 

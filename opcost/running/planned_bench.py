@@ -34,6 +34,10 @@ PARSED = 100
 """The rows of each set of conditions that are parsed: they show its product, and whether it has a meter."""
 
 
+def _how(one: Conditions) -> tuple[str, str, str, str]:
+    return one.precision, one.execution, one.cache, one.attention
+
+
 @dataclass(frozen=True)
 class PlannedBench:
     """Implements ``Bench`` for a product, on a board that no row is of; it cannot measure.
@@ -58,13 +62,13 @@ class PlannedBench:
         """
         execution = setting.execution or usual_execution(self.rows[0].conditions.device_type)
         # Rows in state follow the warm ones.
-        wanted = setting.precision, execution, WARM
+        wanted = setting.precision, execution, WARM, setting.attention
         newest = {
             row.conditions: (self.numbers[conditions_key(row.key)], row.measurement.ended_at) for row in self.rows
         }
-        found = max(newest, key=lambda one: ((one.precision, one.execution, one.cache) == wanted, newest[one]))
+        found = max(newest, key=lambda one: (_how(one) == wanted, newest[one]))
         conditions = replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
-        return replace(conditions, device_product=self.device)
+        return replace(conditions, device_product=self.device).with_attention(setting.attention)
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         return Circumstances(

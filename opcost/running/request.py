@@ -119,7 +119,7 @@ class RunRequest(Request):
         return self.scheduler is None
 
     def setting_of(self, config: ModelConfig) -> Setting:
-        return replace(self.setting, precision=config.precision, code=self.code_of(config))
+        return replace(self.setting, precision=config.precision, attention=config.attention, code=self.code_of(config))
 
     def code_of(self, config: ModelConfig) -> UserCode | None:
         return config.code if self.allow_code else None

@@ -22,10 +22,26 @@ from opcost.comparing.model_result import (
     kernel_errors,
 )
 from opcost.errors import UserError
-from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
+from opcost.measuring.conditions import (
+    ATTENTION_SWITCHES,
+    DEVICE_FIELDS,
+    PRECISION_FIELDS,
+    WARM,
+    Conditions,
+    differ_only_in,
+)
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import ComparisonRow, MeasurementRow, is_doubtful
-from opcost.measuring.setting import ALL_CHOICES, DEVICE, ChosenConditions, is_meant, parse_conditions, refuse_unknown
+from opcost.measuring.setting import (
+    ALL_CHOICES,
+    DEVICE,
+    ChosenConditions,
+    are_chosen,
+    is_meant,
+    parse_conditions,
+    refuse_unknown,
+)
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.counts import (
     EVERYTHING,
     OperatorCounts,
@@ -103,7 +119,7 @@ def find_comparisons(
     found = []
     for config, selection in selections:
         key, results = selection.kept.model.key, []
-        of_model = [row for row in wholes.get(key, ()) if row.conditions.precision == config.precision]
+        of_model = [row for row in wholes.get(key, ()) if are_chosen(row.conditions, config)]
         only = None if under is None else under.get(config.name)
         meant = (row for row in of_model if is_meant(device, row.conditions) and only in (None, row.conditions))
         by_case = grouped(meant, lambda row: row.key).values()
@@ -220,7 +236,7 @@ class _Data:
             of_cache = (one for one in self.boards if one.cache == self.runs.cache)
             ratio = self.measurements.measured_ratio
             found += [replace(one, cache=WARM) for one in of_cache if ratio(counts, one) >= MOSTLY_KNOWN_RATIO]
-        return list(dict.fromkeys(one for one in found if one.precision == config.precision and is_of_side(one)))
+        return list(dict.fromkeys(one for one in found if are_chosen(one, config) and is_of_side(one)))
 
     def wholes_of(self, config: ModelConfig, conditions: Conditions) -> list[MeasurementRow]:
         return [row for row in self.wholes.get(model_tuple(config).key, ()) if row.conditions == conditions]
@@ -228,9 +244,12 @@ class _Data:
     def measured(self, configs: Iterable[ModelConfig]) -> str:
         """Return in words which choices of conditions any of these models is measured under."""
         found = {one for config in configs for one in ALL_CHOICES if self.conditions_of(under(config, one))}
-        by_format = grouped((one for one in ALL_CHOICES if one in found), lambda one: one.memory_format)
-        precisions = {name: ", ".join(one.precision for one in own) for name, own in by_format.items()}
-        texts = [f"memory_format={name} with precision={own}" for name, own in precisions.items()]
+        others = grouped((one for one in ALL_CHOICES if one in found), lambda one: (one.memory_format, one.attention))
+        precisions = {how: ", ".join(one.precision for one in own) for how, own in others.items()}
+        texts = [
+            f"memory_format={name}{'' if backend == ANY_BACKEND else f',attention={backend}'} with precision={own}"
+            for (name, backend), own in precisions.items()
+        ]
         return f"the database has {' and '.join(texts) or 'no row of such a model'}"
 
 
@@ -285,7 +304,7 @@ def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Itera
         sides.append((variant, conditions))
     (variant, conditions), (other_variant, other_conditions) = sides
     pairs = [(one, another) for one in conditions for another in other_conditions]
-    fields = (*PRECISION_FIELDS, *(DEVICE_FIELDS if data.other_device else ()))
+    fields = (*PRECISION_FIELDS, *ATTENTION_SWITCHES, *(DEVICE_FIELDS if data.other_device else ()))
     # A card is not compared with itself.
     comparable = [pair for pair in pairs if differ_only_in(*pair, fields) and (own != other or pair[0] != pair[1])]
     if not comparable:

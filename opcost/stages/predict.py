@@ -20,7 +20,7 @@ from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
-from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.measuring.setting import are_chosen, is_meant, refuse_unknown
 from opcost.operators.counts import EVERYTHING, OperatorCounts, case_key, conditions_key, of_operators, select
 from opcost.operators.model_inputs import Units
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
@@ -135,15 +135,16 @@ def predictions(
     numbers, chains = numbers_of_rows(database.operator_measurements), database.calls_in_chains.rows()
     known: dict[Conditions, Knowledge] = {}
     for wish in wishes:
-        found = known_config(request.folders, wish.wanted, wish.batch)
-        config = found or _new_config(request, wish, configs)
-        conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
-        learned = known.get(conditions) or trained_before(request, conditions, cache, configs)
+        config = _config_of(request, wish, configs)
+        under = conditions_for(numbers, wish.device, wish.execution, config.precision)
+        learned = known.get(under) or trained_before(request, under, cache, configs)
         if learned is None:
             # Before the model is counted, which may take a minute.
             require_packages()
         counts = computing_counts(request, config, progress)
-        learned = known[conditions] = learned or trained(request, conditions, cache, progress)
+        learned = known[under] = learned or trained(request, under, cache, progress)
+        # Of other operators rows with any attention are the same.
+        conditions = under.with_attention(config.attention)
         rows = Evidence(measurements_of(database, counts), chains)
         of_model = database.full_model_measurements.rows(of_operators([model_tuple(config)]))
         wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
@@ -161,6 +162,18 @@ def predictions(
             written=written,
             boards=tuple(row for row in wholes if not is_doubtful(row)),
         )
+
+
+def config_and_counts(
+    request: RunRequest, wish: PredictionRequest, progress: Progress
+) -> tuple[ModelConfig, OperatorCounts]:
+    """Return the config of a model, perhaps one that is not written, and its counts. Raises UserError: see there."""
+    config = _config_of(request, wish, own_first(request.folders))
+    return config, computing_counts(request, config, progress)
+
+
+def _config_of(request: RunRequest, wish: PredictionRequest, configs: Sequence[ModelConfig]) -> ModelConfig:
+    return known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish, configs)
 
 
 def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
@@ -255,7 +268,7 @@ def predicted_models(
     configs = request.folders.sound_configs()
     found: list[PredictedRun] = []
     for model in sorted(models, key=lambda one: one.config.name):
-        fitting = [one for one in candidates if one.precision == model.config.precision]
+        fitting = [one for one in candidates if are_chosen(one, model.config)]
         if not fitting:
             continue
         conditions = max(fitting, key=lambda one: numbers[one.key])

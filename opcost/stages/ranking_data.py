@@ -14,7 +14,7 @@ from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
-from opcost.measuring.setting import is_meant
+from opcost.measuring.setting import are_chosen, is_meant
 from opcost.operators.counts import (
     EVERYTHING,
     OperatorCount,
@@ -100,7 +100,7 @@ class RankingData:
         found = []
         for model in self.models:
             # A sum that consists of rows under other conditions only is none under these.
-            if model.config.precision == conditions.precision and self.is_measured(model, conditions):
+            if are_chosen(conditions, model.config) and self.is_measured(model, conditions):
                 selection = None if model.counts is None else select(model.counts, (EVERYTHING,))
                 wholes = [row for row in model.wholes if row.conditions == conditions]
                 one = self.evidence.result(selection, wholes, conditions)
@@ -132,7 +132,7 @@ class RankingData:
         """Return whether the whole of a model, or all that its operators move, is measured; on any device if None."""
 
         def is_own(one: Conditions) -> bool:
-            return one.precision == model.config.precision and is_meant(device, one)
+            return are_chosen(one, model.config) and is_meant(device, one)
 
         counts, ratio = model.counts, self.evidence.measurements.measured_ratio
         is_summed = counts is not None and any(ratio(counts, one) == 1 for one in filter(is_own, self.newest))

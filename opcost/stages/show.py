@@ -30,7 +30,7 @@ from opcost.measuring.conditions import (
 )
 from opcost.measuring.precisions import Precision
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
-from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
+from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, are_chosen, device_mistake, is_meant
 from opcost.operators.counts import tuple_key
 from opcost.operators.model_inputs import Unit
 from opcost.operators.training import INFERENCE, MODES, TRAINING
@@ -376,7 +376,7 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
     """
 
     def suitability(one: Conditions) -> tuple[int, float, str]:
-        fitting = [model for model in data.models if model.config.precision == one.precision]
+        fitting = [model for model in data.models if are_chosen(one, model.config)]
         wholes = sum(any(row.conditions == one for row in model.wholes) for model in fitting)
         ratio = data.evidence.measurements.measured_ratio
         shares = (ratio(model.counts, one) for model in fitting if model.counts is not None)
@@ -411,7 +411,7 @@ def _rankings(
         circumstances = (row.circumstances for row in data.operator_rows if row.conditions == conditions)
         needs_rows = any(model.needs_rows for model in shown)
         # A model in fp32 or TF32 is the same tuple.
-        fitting = (model for model in data.models if model.config.precision == conditions.precision)
+        fitting = (model for model in data.models if are_chosen(conditions, model.config))
         found.append(
             DeviceRanking(
                 product,

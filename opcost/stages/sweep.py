@@ -19,8 +19,7 @@ from opcost.comparing.model_result import Evidence
 from opcost.comparing.predicted_run import run_under
 from opcost.comparing.sweep_sizes import BreakLine, Curve, curves_of, figures_of, replaced
 from opcost.errors import UserError
-from opcost.measuring.conditions import CONTIGUOUS, Conditions, measurement_key, usual_execution
-from opcost.measuring.precisions import TORCH_DEFAULT
+from opcost.measuring.conditions import Conditions, measurement_key, usual_execution
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after, protocol_for
 from opcost.measuring.setting import Setting, is_meant
 from opcost.measuring.sweep_record import (
@@ -161,7 +160,7 @@ def _name(wanted: WantedModel, kind: AxisKind) -> str:
             one, other = kind.changed(wanted.input_size, 1), kind.changed(wanted.input_size, 2)
             texts = ["N" if first != second else text for first, second, text in zip(one, other, texts, strict=True)]
         parts.append("x".join(texts))
-    parts += [value for value in (wanted.precision, wanted.memory_format) if value not in (TORCH_DEFAULT, CONTIGUOUS)]
+    parts += replace(wanted, training=None).given_keys.values()
     parts += [f"{name}={value}" for name, value in wanted.arguments]
     parts += [f"{kind.value} N"] if kind is AxisKind.CONTEXT else []
     return " ".join(parts)

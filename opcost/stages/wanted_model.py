@@ -18,6 +18,8 @@ from opcost.invocation import ALLOW_CODE, command
 from opcost.measuring.conditions import CONTIGUOUS
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import FULL_LOOP_S
+from opcost.measuring.setting import ChosenConditions
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.counts import EVERYTHING, OperatorCounts
 from opcost.operators.generation import DECODE_CONTEXT
 from opcost.operators.model_names import ModelName, UserCode
@@ -25,7 +27,7 @@ from opcost.operators.training import TRAINING, Training
 from opcost.operators.tuples import PlainValue
 from opcost.running.request import Request
 from opcost.sources.registry import published_models
-from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders
+from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, chosen_by
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, is_counted
 from opcost.storage.schemas import argument_in, case_name, tree_text, without_size
 from opcost.units import some_of
@@ -52,6 +54,7 @@ class WantedModel:
     input_size: tuple[int, ...] = ()
     precision: str = TORCH_DEFAULT
     memory_format: str = CONTIGUOUS
+    attention: str = ANY_BACKEND
     weights_name: None = None
     inputs: None = None
     training: Training | None = None
@@ -67,8 +70,8 @@ class WantedModel:
     @property
     def given_keys(self) -> Mapping[str, str]:
         """The keys of its config that are not at their default, besides name, size and arguments: those of options."""
-        how = {"precision": (self.precision, TORCH_DEFAULT), "memory_format": (self.memory_format, CONTIGUOUS)}
-        changed = {key: own for key, (own, default) in how.items() if own != default}
+        usual = vars(ChosenConditions())
+        changed = {key: own for key, default in usual.items() if (own := getattr(self, key)) != default}
         return changed if self.training is None else {**changed, **self.training.keys}
 
     @property
@@ -99,6 +102,7 @@ class WantedModel:
             arguments.input_size or (),
             arguments.precision,
             arguments.memory_format,
+            arguments.attention,
             arguments=arguments_of(arguments.argument),
         )
 
@@ -110,7 +114,7 @@ class WantedModel:
         """
         code, step = config.code, config.training
         name = config.model_name if code is None else placed(code)
-        how = config.precision, config.memory_format
+        how = config.precision, config.memory_format, config.attention
         training = None if step is None else Training(step.loss, step.optimizer)
         wanted = WantedModel(name, config.input_size, *how, training=training, arguments=config.arguments)
         if not wanted.is_described_by(config):
@@ -169,11 +173,11 @@ def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) 
         usual = usual_name(complete.base_name, complete)
         found = [config for config in cases_in(folders, usual) if complete.is_described_by(config)]
         return replace(found[0], given_by=wanted.option_for) if found else None
-    if replace(wanted, precision=plain.precision, memory_format=plain.memory_format) != plain:
+    if replace(wanted, **vars(ChosenConditions())) != plain:
         return None
     meant = [one for one in cases_in(folders, name) if folders.is_meant(one, name) and batch in (None, one.batch_size)]
-    how = wanted.precision, wanted.memory_format
-    alike = [one for one in meant if (one.precision, one.memory_format) == how] or (meant if wanted == plain else [])
+    how = ChosenConditions(wanted.precision, wanted.memory_format, wanted.attention)
+    alike = [one for one in meant if chosen_by(one) == how] or (meant if wanted == plain else [])
     return _only_case(alike, name, f"{wanted.where('model_name')}: ")
 
 
@@ -186,11 +190,10 @@ def _only_case(configs: Sequence[ModelConfig], name: str, place: str) -> ModelCo
 
 def usual_name(base: str, model: WantedModel | ModelConfig) -> str:
     """Return the usual name of the folder of a model with its size; another model may have it."""
-    precision = None if model.precision == TORCH_DEFAULT else model.precision
-    memory_format = None if model.memory_format == CONTIGUOUS else model.memory_format
+    others = (own for key, default in vars(ChosenConditions()).items() if (own := getattr(model, key)) != default)
     context = dict(model.arguments).get(DECODE_CONTEXT)
     of_step = context if isinstance(context, int) else None
-    name = case_name(base, model.input_size or None, precision, memory_format, of_step)
+    name = case_name(base, model.input_size or None, of_step, *others)
     return name if model.training is None else f"{name}_{TRAINING}"
 
 

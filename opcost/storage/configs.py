@@ -21,6 +21,7 @@ from opcost.errors import UserError, quoted
 from opcost.measuring.conditions import CHANNELS_LAST, CONTIGUOUS
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT
 from opcost.measuring.setting import ChosenConditions
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs, Unit, Units
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
@@ -33,6 +34,7 @@ from opcost.operators.tuples import (
     OperatorTuple,
     PlainValue,
     Structure,
+    attending_by,
     model_operator,
     run_under,
     stored_as,
@@ -82,6 +84,7 @@ class ModelConfig:
     done: bool
     precision: str = TORCH_DEFAULT
     memory_format: str = CONTIGUOUS
+    attention: str = ANY_BACKEND
     unit: Unit = Unit.SAMPLE
     seed: int = DEFAULT_SEED
     composites: tuple[str, ...] = ()
@@ -206,6 +209,7 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             done=found.done if isinstance(found.done, bool) else name in found.done,
             precision=case.precision,
             memory_format=case.memory_format,
+            attention=case.attention,
             unit=found.unit_of_costs,
             seed=found.seed,
             composites=tuple(found.composites),
@@ -574,12 +578,12 @@ def _folder_names(measurements: Path) -> list[str]:
 
 
 def chosen_by(config: ModelConfig) -> ChosenConditions:
-    return ChosenConditions(config.precision, config.memory_format)
+    return ChosenConditions(config.precision, config.memory_format, config.attention)
 
 
 def under(config: ModelConfig, chosen: ChosenConditions) -> ModelConfig:
     """Return a config with other conditions, which need not have a folder."""
-    return replace(config, precision=chosen.precision, memory_format=chosen.memory_format)
+    return replace(config, **vars(chosen))
 
 
 def model_tuple(config: ModelConfig) -> OperatorTuple:
@@ -593,4 +597,5 @@ def model_tuple(config: ModelConfig) -> OperatorTuple:
         model = config.inputs.given_to(model)
     stored = stored_as(model, DTYPES.get(config.precision, FLOAT32), config.memory_format == CHANNELS_LAST)
     under = run_under(stored, AUTOCAST_DTYPES.get(config.precision))
+    under = attending_by(under, None if config.attention == ANY_BACKEND else config.attention)
     return under if config.training is None else config.training.of(under)

@@ -58,9 +58,14 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an operation is attention on the meta device that a CPU, as torch says, would fuse."""
+    """Return whether an operation is attention on the meta device that a CPU, as torch says, would fuse.
+
+    It is in one kernel, too, if plain products are not allowed: not all kernels of GPUs are of CPUs.
+    """
     if func is not ATTENTION or not args[0].is_meta:
         return False
+    if not torch.backends.cuda.math_sdp_enabled():
+        return True
     given = arguments_by_name(func, args, kwargs)
     # A run that is being counted may look on.
     with _disable_current_modes():

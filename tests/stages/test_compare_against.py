@@ -227,7 +227,11 @@ def test_the_command_exits_with_2_after_a_mistake_and_with_0_otherwise(
     assert run("a_bf16", "--against", "precision=fp32", "--against", "memory_format=contiguous", "--json") == 0
     (report,) = json.loads(capsys.readouterr().out)
     assert report["whole"]["saved_energy_j"] == pytest.approx(2.7, rel=0.02)
-    assert report["other_chosen"] == {"precision": "fp32", "memory_format": "contiguous"}
+    assert report["other_chosen"] == {
+        "precision": "fp32",
+        "memory_format": "contiguous",
+        "attention": "torch-default",
+    }
     assert report["kinds"][0]["costs"]["costs_more_energy"] is True
     for more in (["--figures", "x"], ["--report", "x.html"]):
         with pytest.raises(UserError, match="--against excludes --figures and --report"):
