@@ -93,7 +93,7 @@ class WantedModel:
 
     @staticmethod
     def from_arguments(arguments: Namespace) -> WantedModel:
-        """Return the model that a command line names. Raises UserError: one of its arguments cannot be read, or used."""
+        """Return the model that a command line names. Raises UserError: one of its arguments is wrong."""
         return WantedModel(
             arguments.model,
             arguments.input_size or (),
