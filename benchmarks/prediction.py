@@ -76,7 +76,7 @@ def committed_samples() -> TrainingData:
     found, results = training_data(data, conditions), {one.name: one for one in data.results(conditions)}
     counts = data.operator_counts
     cases = cases_of(data.operator_rows, counts, conditions).items()
-    calls = [(counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases]
+    calls = [(counts[tuple_key(key), rows[0].phase], parse_input_data(rows[0].input_data)) for key, rows in cases]
     return TrainingData(found.samples, calls, [_whole(results[name], own) for name, own in found.wholes.items()])
 
 

@@ -19,7 +19,7 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
 from opcost.meters.gpus import visible_gpus
 from opcost.operators.counts import CAPTURED
-from opcost.operators.training import INFERENCE, TRAINING, Training
+from opcost.operators.training import TRAINING
 from opcost.power.ports import GpuError
 from opcost.prediction.sampling import Wish
 from opcost.progress import Progress, warning_once
@@ -134,7 +134,10 @@ def profile(arguments: Namespace) -> int:
     from opcost.stages.profile import profile as profile_models
 
     request = RunRequest.from_arguments(arguments)
-    model = replace(WantedModel.from_arguments(arguments), training=_training(arguments))
+    model = WantedModel.from_arguments(arguments)
+    if model.training is not None and (arguments.scheduler or arguments.scheduler_file):
+        remedy = "leave the scheduler out, and profile it on a host that has the device"
+        raise UserError(f"--mode {TRAINING}: a step is counted on the kind of device that measures it; {remedy}")
     measuring = None if arguments.no_measure else _measuring(request, arguments)
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     wanted = [replace(model, input_size=size) for size in sizes or [()]]
@@ -151,20 +154,6 @@ def profile(arguments: Namespace) -> int:
         if arguments.dry_run and arguments.report is not None:
             print_files("dry run: not written", [arguments.report])
     return int(found.failed)
-
-
-def _training(arguments: Namespace) -> Training | None:
-    """Return the training step to profile, None at inference. Raises UserError: it cannot be profiled so."""
-    if arguments.mode == INFERENCE:
-        given = next((name for name in ("loss", "optimizer") if getattr(arguments, name)), None)
-        if given is not None:
-            raise UserError(f"--{given}: it is of a training step; add --mode {TRAINING}, or leave it out")
-        return None
-    if arguments.scheduler or arguments.scheduler_file:
-        remedy = "leave the scheduler out, and profile it on a host that has the device"
-        raise UserError(f"--mode {TRAINING}: a step is counted on the kind of device that measures it; {remedy}")
-    usual = Training()
-    return Training(arguments.loss or usual.loss, arguments.optimizer or usual.optimizer)
 
 
 def worker(arguments: Namespace) -> None:

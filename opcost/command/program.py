@@ -109,8 +109,16 @@ READ = (
         'resnet50 --batch 64 --device "NVIDIA H200"',
         "read.predict",
         (
-            *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, o.BATCH, *o.MODEL_KEYS, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
-            *(o.MEASURE_NEXT, o.ALLOW_EXTRAPOLATION, o.ALLOW_CODE, o.JSON_OBJECT, *o.FOLDERS, *o.SHOWS_PROGRESS),
+            *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, o.BATCH, *o.MODEL_KEYS, *o.STEP_KEYS, o.SHOWN_DEVICE),
+            *(
+                o.SHOWN_EXECUTION,
+                o.MEASURE_NEXT,
+                o.ALLOW_EXTRAPOLATION,
+                o.ALLOW_CODE,
+                o.JSON_OBJECT,
+                *o.FOLDERS,
+                *o.SHOWS_PROGRESS,
+            ),
         ),
     ),
     Subcommand(

@@ -17,7 +17,8 @@ from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_above_limit
 from opcost.operators.counts import CAPTURED, EVERYTHING, Case, OperatorCount, OperatorCounts, cases_of_count, select
-from opcost.operators.tuples import META, tensor_specs
+from opcost.operators.training import whole_case
+from opcost.operators.tuples import META, Phase, tensor_specs
 from opcost.operators.values import InputStatistics, InputValues
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
 from opcost.prediction.samples import kernel_of
@@ -140,10 +141,13 @@ class PredictedRun:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Learned costs, and the errors of sums of measured operators, by whether they have a cache correction."""
+    """Learned costs, and the errors of sums of measured operators.
+
+    Errors are those of inference passes and of training steps, by whether sums have a cache correction.
+    """
 
     learned: LearnedCosts
-    sum_errors: Mapping[bool, SumErrors]
+    sum_errors: Mapping[Phase, Mapping[bool, SumErrors]]
 
 
 def run_under(
@@ -176,7 +180,10 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
     """
     cost, conditions = result.cost, result.conditions
     cache = None if result.selection is None else result.cache_correction_of(result.counts.counts)
-    learned, errors = known.learned, known.sum_errors[cache is not None]
+    learned, phase = known.learned, Phase.INFERENCE
+    if result.selection is not None:
+        phase = whole_case(result.counts.model).phase
+    errors = known.sum_errors[phase][cache is not None]
     calls = _predicted_calls(cost.missing, learned)
     loads, limit = loads_with((one.time_s, one.energy_j, one.count) for one in calls), None
     if cache is not None and loads is not None:

@@ -23,7 +23,7 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.cache_chains import STREAM_BYTES
-from opcost.operators.counts import OperatorCount
+from opcost.operators.counts import CountsByPhase, OperatorCount
 from opcost.operators.tuples import FLOAT32, OperatorTuple
 from opcost.prediction.samples import sound_rows
 from opcost.summing.summation import EnergyBasis, ModelCost, Part, common_basis, totals
@@ -250,11 +250,8 @@ def works_of(cost: ModelCost) -> Works:
     return [(part, work_of(part.count, part.row, part.basis)) for part in cost.parts]
 
 
-def roofline_of_rows(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]) -> Roofline | None:
-    """Return the roofline of the sound rows under the same conditions; energies at the reference temperature if known.
-
-    ``counts`` are by the operators' keys.
-    """
+def roofline_of_rows(rows: Iterable[MeasurementRow], counts: CountsByPhase) -> Roofline | None:
+    """Return the roofline of sound rows under the same conditions; energies at the reference temperature if known."""
     # All boards and repeats: the roof is the best rate of any, so neither order nor length of loops matters.
     works, product = [], ""
     for row, count in sound_rows(rows, counts):

@@ -471,6 +471,10 @@ def outside(whole: OperatorCounts) -> Share:
     )
 
 
+CountsByPhase: TypeAlias = Mapping[tuple[str, Phase], OperatorCount]
+"""Counts by the operator's key and the phase: a call in a training step may run other operations than at inference."""
+
+
 def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
     """Return the counts by operator name, in descending order of the bytes that all calls of a name move."""
     groups = grouped(counts.counts, lambda count: count.operator.short_name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from opcost.columns import Columns, by_column, columns_of, grouped
 from opcost.comparing.layers import NO_LAYER, LayerRow, Layers
-from opcost.comparing.predicted_run import PredictedCalls, WidthReason
+from opcost.comparing.predicted_run import PredictedCalls, Range, WidthReason
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.estimates import total_if_known
 from opcost.invocation import command, command_line
@@ -52,6 +52,7 @@ from opcost.units import (
     scaled,
     significant,
     some_of,
+    whole_watts,
 )
 
 if TYPE_CHECKING:
@@ -362,6 +363,27 @@ ABOUT_RUN = {
 }
 
 
+def _interval(cost: Range | None) -> str:
+    return UNKNOWN if cost is None else f"{milli(cost.lower)} to {milli(cost.upper)}"
+
+
+def _source_of(found: Prediction) -> str:
+    if found.whole is not None:
+        return MEASURED
+    return PREDICTED if found.run.calls else SUM
+
+
+PARTS_OF_STEP: Table[Prediction] = (
+    Column("part", lambda one: str(one.phase), "left"),
+    Column("ms/run", lambda one: milli(one.time_s.value)),
+    Column("90 % interval ms", lambda one: _interval(one.time_s), drop=1),
+    Column("mJ/run", lambda one: UNKNOWN if one.energy_j is None else milli(one.energy_j.value)),
+    Column("90 % interval mJ", lambda one: _interval(one.energy_j), drop=1),
+    Column("W", lambda one: whole_watts(one.power_w), drop=2),
+    Column("source", _source_of, "left", drop=3),
+)
+
+
 def print_prediction(found: Prediction) -> None:
     run, conditions = found.run, found.result.conditions
     batch = f", batch {found.result.batch_size}" if found.result.batch_size else ""
@@ -378,6 +400,8 @@ def print_prediction(found: Prediction) -> None:
     rows.append(("power", (UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W") + doubt, "", ""))
     unit = Unit.SAMPLE if found.result.units is None else found.result.units.unit
     print_table(title, of_texts("", "per run", "90 % interval", f"per {unit}"), rows)
+    if found.phases:
+        print_table("Parts of the step", PARTS_OF_STEP, found.phases)
     print_line(*_lines(found))
     if run.calls:
         total = sum(one.error_s**2 for one in run.calls)
@@ -405,12 +429,6 @@ def print_prediction(found: Prediction) -> None:
     if steps:
         print_line("\nNext steps:")
         print_commands(steps)
-
-
-def _source_of(found: Prediction) -> str:
-    if found.whole is not None:
-        return MEASURED
-    return PREDICTED if found.run.calls else SUM
 
 
 def _lines(found: Prediction) -> Iterator[str]:
@@ -480,6 +498,11 @@ def _sources(found: Prediction) -> str:
     )
 
 
+def _costs(found: Prediction) -> dict[str, Any]:
+    costs = {"time_s": found.time_s, "energy_j": found.energy_j, "power_w": found.power_w}
+    return {"source": _source_of(found), **costs}
+
+
 def prediction_object(found: Prediction) -> dict[str, Any]:
     """Return the cost of a model for JSON, in SI units; ``predicted_run`` is the check of a measured whole."""
     run, whole, memory = found.run, found.whole, found.memory
@@ -487,14 +510,11 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
     return {
         "name": found.result.name,
         "batch": found.result.batch_size,
-        "source": _source_of(found),
+        **_costs(found),
         "device_product": found.result.conditions.device_product,
         "precision": found.result.conditions.precision,
         "execution": found.result.conditions.execution,
-        "time_s": found.time_s,
-        "energy_j": found.energy_j,
         "energy_temperature_c": found.basis.temperature_c,
-        "power_w": found.power_w,
         "unit": None if found.result.units is None else found.result.units.unit,
         "time_per_sample_s": found.per_unit(found.time_s),
         "energy_per_sample_j": found.per_unit(found.energy_j),
@@ -515,6 +535,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
             "device_uuid": whole.circumstances.device_uuid,
             "flags": list(_flags(whole)),
         },
+        "phases": {str(one.phase): _costs(one) for one in found.phases},
         "written": found.written,
         "predicted": [
             {

@@ -14,15 +14,32 @@ from typing import Any
 
 from opcost.comparing.corrections import corrections_under
 from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
-from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, run_under
+from opcost.comparing.predicted_run import (
+    Knowledge,
+    PredictedCalls,
+    PredictedRun,
+    Range,
+    run_under,
+    with_usual_zeros,
+)
 from opcost.comparing.ranking import Differences, SumErrors, sum_errors
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import are_chosen, is_meant, refuse_unknown
-from opcost.operators.counts import EVERYTHING, OperatorCounts, case_key, conditions_key, of_operators, select
+from opcost.operators.counts import (
+    EVERYTHING,
+    OperatorCounts,
+    case_key,
+    conditions_key,
+    of_operators,
+    of_phase,
+    select,
+)
 from opcost.operators.model_inputs import Units
+from opcost.operators.training import PARTS
+from opcost.operators.tuples import Phase
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
@@ -70,7 +87,8 @@ class Prediction:
 
     The whole is the row that ``opcost show`` has, too; ``boards`` are the model's sound wholes, of all boards.
     ``samples`` is the number of measured operators that were learned from. ``memory`` is the least that a run needs.
-    ``written`` is the path of the list of tuples, None if none was wanted.
+    ``written`` is the path of the list of tuples, None if none was wanted. ``phases`` are the ``PARTS`` of a training
+    step, in order, each measured with the whole or predicted; they are empty of an inference pass.
     """
 
     run: PredictedRun
@@ -78,10 +96,17 @@ class Prediction:
     memory: NeededMemory
     written: str | None = None
     boards: tuple[MeasurementRow, ...] = ()
+    phases: tuple[Prediction, ...] = ()
 
     @property
     def result(self) -> ModelResult:
         return self.run.result
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of all its operators: that of a part of a step, or of a whole run."""
+        phases = {count.phase for count in self.result.counts.counts}
+        return phases.pop() if len(phases) == 1 else Phase.STEP
 
     @property
     def whole(self) -> MeasurementRow | None:
@@ -147,9 +172,13 @@ def predictions(
         conditions = under.with_attention(config.attention)
         rows = Evidence(measurements_of(database, counts), chains)
         of_model = database.full_model_measurements.rows(of_operators([model_tuple(config)]))
-        wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
+        best = [row for row in best_of_each_board(of_model, with_parts=True) if row.conditions == conditions]
+        wholes = [row for row in best if not row.phase.is_part]
         whole = rows.result(select(counts, (EVERYTHING,)), wholes, conditions).whole if wholes else None
+        counts = with_usual_zeros(counts)
         run = run_under(counts, rows, conditions, learned, whole)
+        parts = [] if config.training is None else phases_of(counts, rows, learned, run, best)
+        samples = learned.learned.samples
         # A user's function may have got the batch as an argument.
         given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
         shape = config.shape or next(((value,) for value in given if type(value) is int and value > 0), ())
@@ -157,10 +186,11 @@ def predictions(
         written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
         yield Prediction(
             run=replace(run, result=replace(run.result, name=config.name, input_size=shape, units=units)),
-            samples=learned.learned.samples,
+            samples=samples,
             memory=needed_memory(counts, conditions),
             written=written,
             boards=tuple(row for row in wholes if not is_doubtful(row)),
+            phases=tuple(Prediction(one, samples, needed_memory(one.result.counts, conditions)) for one in parts),
         )
 
 
@@ -174,6 +204,25 @@ def config_and_counts(
 
 def _config_of(request: RunRequest, wish: PredictionRequest, configs: Sequence[ModelConfig]) -> ModelConfig:
     return known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish, configs)
+
+
+def phases_of(
+    counts: OperatorCounts,
+    rows: Evidence,
+    known: Knowledge,
+    step: PredictedRun,
+    measured: Sequence[MeasurementRow],
+) -> list[PredictedRun]:
+    """Return the ``PARTS`` of a training step, each with its row of the whole's board among ``measured``, if any."""
+    found, result = [], step.result
+    selection = select(counts, (EVERYTHING,))
+    for phase in PARTS:
+        own = of_phase(selection, phase).kept
+        of_board = (row for row in measured if row.phase is phase and row.circumstances.device_uuid == result.board)
+        part = None if result.whole is None else next(of_board, None)
+        if own.counts:
+            found.append(run_under(own, rows, result.conditions, known, part))
+    return found
 
 
 def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
@@ -345,7 +394,11 @@ def trained(request: Request, conditions: Conditions, folder: Path, progress: Pr
     if found is None:
         require_packages()
         found = _train(request, conditions, progress)
-        packed = (found.learned, {is_corrected: astuple(one) for is_corrected, one in found.sum_errors.items()})
+        sum_errors = {
+            str(phase): {is_corrected: astuple(one) for is_corrected, one in own.items()}
+            for phase, own in found.sum_errors.items()
+        }
+        packed = found.learned, sum_errors
         keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")
     return found
 
@@ -357,6 +410,10 @@ def trained_before(
     return kept_costs(_name(request, conditions, configs), folder)
 
 
+RUNS = (Phase.INFERENCE, Phase.STEP)
+"""The phases of whole runs, whose sums have errors of their own."""
+
+
 def kept_costs(name: str, folder: Path) -> Knowledge | None:
     """Return what a cache has under a name, None if it has nothing, or is damaged or of another version."""
     content = kept(name, folder)
@@ -365,14 +422,18 @@ def kept_costs(name: str, folder: Path) -> Knowledge | None:
     try:
         learned, sum_errors = from_bytes(content)
         errors = {
-            is_corrected: SumErrors(Differences(*time), Differences(*energy), is_assumed)
-            for is_corrected, (time, energy, is_assumed) in sum_errors.items()
+            Phase(phase): {
+                is_corrected: SumErrors(Differences(*time), Differences(*energy), is_assumed)
+                for is_corrected, (time, energy, is_assumed) in own.items()
+            }
+            for phase, own in sum_errors.items()
         }
         # Arrays of another form would fail in the midst of use.
         learned.try_all()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
-    is_whole = isinstance(learned, LearnedCosts) and len(errors) == len((True, False))
+    of_all = errors.keys() == {*RUNS} and all(own.keys() == {True, False} for own in errors.values())
+    is_whole = isinstance(learned, LearnedCosts) and of_all
     return Knowledge(learned, errors) if is_whole else None
 
 
@@ -406,7 +467,7 @@ def _name(request: Request, conditions: Conditions, configs: Iterable[ModelConfi
     return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"
 
 
-LEARNING_VERSION = 8
+LEARNING_VERSION = 10
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 
@@ -444,11 +505,11 @@ def _lines(table: CsvTable[Any]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Samples, the calls among them of measured wholes by name, and the errors of sums."""
+    """Samples, the calls among them of measured wholes by name, and the errors of sums as ``Knowledge`` has them."""
 
     samples: Samples
     wholes: Mapping[str, ModelCalls]
-    sum_errors: Mapping[bool, SumErrors]
+    sum_errors: Mapping[Phase, Mapping[bool, SumErrors]]
 
 
 def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
@@ -461,8 +522,7 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
     cases = cases_of(data.operator_rows, data.operator_counts, conditions)
     frozen = {key: frozenset(names) for key, names in families.items()}
     of_case = {case_key(key): place for place, key in enumerate(cases)}
-    # Errors of training steps are none of inference.
-    results, wholes = [one for one in data.results(conditions) if not one.phases], {}
+    results, wholes = data.results(conditions), {}
     for one in results:
         parts = one.cost.parts
         is_sound = one.whole is not None and one.is_complete and not one.is_whole_flagged
@@ -470,4 +530,8 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
             places = tuple(of_case[part.case.key] for part in parts)
             family = family_of(models[one.name].model)
             wholes[one.name] = ModelCalls(family, places, tuple(part.occurrences for part in parts))
-    return TrainingData(samples_of(cases, data.operator_counts, frozen), wholes, sum_errors(results))
+    # Errors of training steps are none of inference.
+    errors = {
+        phase: sum_errors([one for one in results if bool(one.phases) is (phase is Phase.STEP)]) for phase in RUNS
+    }
+    return TrainingData(samples_of(cases, data.operator_counts, frozen), wholes, errors)

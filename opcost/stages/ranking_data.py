@@ -17,7 +17,7 @@ from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import are_chosen, is_meant
 from opcost.operators.counts import (
     EVERYTHING,
-    OperatorCount,
+    CountsByPhase,
     OperatorCounts,
     Selection,
     of_operators,
@@ -80,14 +80,14 @@ class CountedModel:
 class RankingData:
     """All models, and the rows of their operators and of cache chains.
 
-    ``operator_counts`` has the FLOPs and bytes of each operator in the database by its key, whether or not its model
-    has a config. ``newest`` has each set of conditions with the time of its newest row. ``idle_powers_w`` are those of
-    boards by the newest qualification that has one.
+    ``operator_counts`` has the FLOPs and bytes of each operator in the database, whether or not its model has a config.
+    ``newest`` has each set of conditions with the time of its newest row. ``idle_powers_w`` are those of boards by the
+    newest qualification that has one.
     """
 
     models: tuple[CountedModel, ...]
     operator_rows: Sequence[MeasurementRow]
-    operator_counts: Mapping[str, OperatorCount]
+    operator_counts: CountsByPhase
     evidence: Evidence
     newest: Mapping[Conditions, str]
     idle_powers_w: Mapping[str, float] = field(default_factory=dict)

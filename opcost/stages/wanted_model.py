@@ -23,7 +23,7 @@ from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.counts import EVERYTHING, OperatorCounts
 from opcost.operators.generation import DECODE_CONTEXT
 from opcost.operators.model_names import ModelName, UserCode
-from opcost.operators.training import TRAINING, Training
+from opcost.operators.training import INFERENCE, TRAINING, Training
 from opcost.operators.tuples import PlainValue
 from opcost.running.request import Request
 from opcost.sources.registry import published_models
@@ -96,13 +96,14 @@ class WantedModel:
 
     @staticmethod
     def from_arguments(arguments: Namespace) -> WantedModel:
-        """Return the model that a command line names. Raises UserError: an argument for building it cannot be read."""
+        """Return the model that a command line names. Raises UserError: one of its arguments is wrong."""
         return WantedModel(
             arguments.model,
             arguments.input_size or (),
             arguments.precision,
             arguments.memory_format,
             arguments.attention,
+            training=training_in(arguments),
             arguments=arguments_of(arguments.argument),
         )
 
@@ -128,6 +129,17 @@ class WantedModel:
         own = {**USUAL_KEYS, **vars(self)}
         # 1, 1.0 and True are equal in Python, but build different models.
         return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
+
+
+def training_in(arguments: Namespace) -> Training | None:
+    """Return the training step of a command line, None at inference. Raises UserError: it has options of the other."""
+    given = {key: value for key in ("loss", "optimizer") if (value := getattr(arguments, key, None))}
+    # Not all commands have the option.
+    if getattr(arguments, "mode", INFERENCE) == TRAINING:
+        return Training(**given)
+    for key in given:
+        raise UserError(f"--{key}: it is of a training step; add --mode {TRAINING}, or leave it out")
+    return None
 
 
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:

@@ -14,6 +14,7 @@ from simulated_apparatus import RecordedProgress
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, sum_errors
 from opcost.measuring.conditions import Conditions
 from opcost.operators.training import Training
+from opcost.operators.tuples import Phase
 from opcost.running.request import Request
 from opcost.stages import predict as trained_module
 from opcost.stages.predict import training_data, training_fingerprint
@@ -78,7 +79,7 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     assert found.wholes == expected.wholes
     assert len(found.wholes) >= 1
     # The same errors as those that opcost show expects.
-    assert found.sum_errors == sum_errors(all_rows.results(conditions))
+    assert found.sum_errors[Phase.INFERENCE] == sum_errors(all_rows.results(conditions))
 
 
 def test_sums_of_training_steps_are_no_errors_of_inference(database: Database, conditions: Conditions) -> None:
@@ -87,10 +88,12 @@ def test_sums_of_training_steps_are_no_errors_of_inference(database: Database, c
     data = read_ranking_data(request, configs, ())
     step = Training("mse", "sgd", (), ())
     steps = [replace(model, config=replace(model.config, training=step)) for model in data.models]
-    found = training_data(replace(data, models=tuple(steps)), conditions)
-    assert found.wholes == {}
-    assert found.sum_errors == sum_errors([])
-    assert len(found.samples) == len(training_data(data, conditions).samples)
+    found, of_passes = (training_data(replace(data, models=tuple(own)), conditions) for own in (steps, data.models))
+    assert found.sum_errors[Phase.INFERENCE] == of_passes.sum_errors[Phase.STEP] == sum_errors([])
+    assert found.sum_errors[Phase.STEP] == of_passes.sum_errors[Phase.INFERENCE]
+    # Their sums of predicted calls are learned from alike.
+    assert found.wholes == of_passes.wholes != {}
+    assert len(found.samples) == len(of_passes.samples)
 
 
 def test_rows_that_are_not_learned_from_leave_the_fingerprint(database: Database, conditions: Conditions) -> None:
@@ -137,7 +140,7 @@ def test_rows_that_come_while_costs_are_learned_are_not_taken_as_learned(
     database: Database, conditions: Conditions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request, before = Request((), ModelFolders(tmp_path), database), training_fingerprint(database, conditions)
-    learned: Any = SimpleNamespace(learned="learned", sum_errors=ASSUMED_SUM_ERRORS)
+    learned: Any = SimpleNamespace(learned="learned", sum_errors={Phase.STEP: ASSUMED_SUM_ERRORS})
 
     def train(*_: object) -> Any:
         lines = (line for line in committed("operator_measurements") if key_of(line).endswith(LEARNED))
