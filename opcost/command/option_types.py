@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import is_device_name
-from opcost.measuring.setting import device_mistake, not_a_device
+from opcost.measuring.setting import Limit, device_mistake, not_a_device
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.storage.files import path_of
 
@@ -82,6 +82,13 @@ def input_size(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8}){1,5}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not an input size; use a text such as 8x3x224x224, batch first")
     return tuple(map(int, text.split("x")))
+
+
+def limit(text: str) -> Limit:
+    try:
+        return Limit.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def axis(kind: AxisKind, text: str) -> Axis:

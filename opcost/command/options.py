@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, get_args
 
 from opcost.command import option_types as kinds
-from opcost.command.run import USER_ERROR
+from opcost.command.run import USER_ERROR, complain
 from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, WARM, MemoryFormat
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
@@ -21,7 +21,6 @@ from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.training import INFERENCE, LOSSES, MODES, OPTIONS, TRAINING
 from opcost.power.ports import AUTO, METER_CHOICES
 from opcost.prediction.sampling import BEYOND_RATIO
-from opcost.units import quotable
 
 SIMILAR_RATIO = 0.75
 """Similarity of a misspelled name, without hyphens in front: ``meta`` is 0.86 from ``mta``, but ``sort`` 0.6 from
@@ -72,7 +71,8 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{problem} (choose from {', '.join(choices)})")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"error: {quotable(message)}; see {self.prog} --help\n")
+        complain(f"{message}; see {self.prog} --help")
+        self.exit(USER_ERROR)
 
 
 class Option:
@@ -541,10 +541,20 @@ SUMMED = Option(
 )
 AGAINST = Option(
     "--against",
-    "instead of comparing with wholes, compare each model with the same one under these conditions: precision=fp32, "
-    "memory_format=contiguous, device=H100, or several with commas; writes nothing",
+    "instead of comparing with wholes, compare each model with the same one under other conditions or by other rows: "
+    "precision=fp32, memory_format=contiguous, device=H100, torch=2.10, driver=570, before=2026-11-20, database=DIR; "
+    "several with commas; writes nothing",
     action="append",
     metavar="KEY=VALUE",
+)
+FAIL_IF = Option(
+    "--fail-if",
+    "with --against: exit with status 1 if a model costs more than the other by this and by more than the 95 %% "
+    "interval of the difference: 'energy > 5 %%' or 'time > 2 %%'; may be repeated",
+    kinds.limit,
+    action="append",
+    default=[],
+    metavar="LIMIT",
 )
 SHOWN_PRECISION = Option("--precision", "show the models in this precision", choices=get_args(Precision))
 SHOWN_FORMAT = Option("--memory-format", "show the models in this memory format", choices=get_args(MemoryFormat))

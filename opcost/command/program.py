@@ -118,7 +118,7 @@ READ = (
         "sum time and energy of each model's operators over all calls, and compare the sums with the whole model",
         "'resnet*' --dry-run",
         "read.compare",
-        (*o.COMPARED, o.AGAINST, o.INPUT_VALUES, o.SUMMED_CACHE, o.SUMMED, o.FIGURES, o.REPORT),
+        (*o.COMPARED, o.AGAINST, o.FAIL_IF, o.INPUT_VALUES, o.SUMMED_CACHE, o.SUMMED, o.FIGURES, o.REPORT),
         lambda arguments: None if arguments.against else _database(arguments),
     ),
     Subcommand(

@@ -10,7 +10,7 @@ from opcost.comparing.comparison import Remark, RemarkKind, differing
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, SideBySide, Sides, Standing
 from opcost.comparing.corrections import METHOD_ERROR_RATIOS
 from opcost.comparing.model_result import Doubt
-from opcost.estimates import Estimate, total_if_known
+from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of, total_if_known
 from opcost.invocation import command
 from opcost.measuring.conditions import CONTIGUOUS, EAGER
 from opcost.measuring.precisions import DTYPES
@@ -31,7 +31,7 @@ from opcost.reporting.tables import (
     shared_facts,
     short_texts,
 )
-from opcost.stages.compare import ComparingReport
+from opcost.stages.compare import ComparingReport, Excess
 from opcost.summing.summation import WITHOUT_ENERGY
 from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, some_of, whole_watts
 
@@ -297,12 +297,18 @@ def print_against(reports: Sequence[SideBySide]) -> None:
     boards = sorted({uuid[:8] for one in reports for uuid in (one.device_uuid, one.other_device_uuid) if uuid})
     print_line(
         "Saved: the cost under the conditions of --against minus that under the model's own; below 0 where these cost "
-        "more.",
-        "Costs more: by more than the 95 % interval of the saved energy; of the time if an energy is unknown.",
+        "more. ± is the 95 % interval of the difference, which has the errors of both sides.",
+        "Costs more: by more than that interval; of the time if an energy is unknown.",
         "Operators are matched one to one: only dtypes and memory layouts may differ. Sums have no corrections.",
         f"Energies are total, {' or '.join(texts)}; boards {', '.join(boards) or 'unknown'}.",
     )
-    print_origin(*shared_facts([report.conditions for report in reports]))
+    print_origin(*shared_facts([one for report in reports for one in (report.conditions, report.other_conditions)]))
+
+
+def excess_in_words(one: Excess) -> str:
+    """Return a line such as ``resnet50: time 3.1 ± 0.6 % above that of torch 2.10.0, limit 2 %``."""
+    more, others = _with_interval(one.more), one.report.labels[1]
+    return f"{one.report.name}: {one.limit.quantity} {more} above that of {others}, limit {100 * one.limit.ratio:g} %"
 
 
 def _measured(lines: Iterable[Line]) -> list[Line]:
@@ -332,6 +338,17 @@ def _print_operators(title: str, report: SideBySide, found: Sequence[OperatorSid
     _print_costs(f"{title} ({number})", report, OPERATORS, lines)
 
 
+def _saved(sides: Sides, quantity: str) -> str:
+    names = (f"saved_{quantity}_{of}ratio" for of in ("", "standard_error_"))
+    saved = estimate_of(*(getattr(sides, name) for name in names))
+    return UNKNOWN if saved is None else _with_interval(saved)
+
+
+def _with_interval(share: Estimate) -> str:
+    """Return a share with its 95 % interval: ``12.3 ± 0.4 %``."""
+    return f"{percent(share.value).removesuffix(' %')} ± {percent(NORMAL_QUANTILE * share.standard_error)}"
+
+
 def _print_costs(
     title: str, report: SideBySide, names: Table[_Line], lines: Sequence[_Line], kept: str | None = None
 ) -> None:
@@ -345,9 +362,9 @@ def _print_costs(
         Column(f"W {these}", lambda one: whole_watts(one.sides.power_w), drop=5),
         Column(f"W {others}", lambda one: whole_watts(one.sides.other_power_w), drop=5),
         Column("saved mJ", lambda one: milli(one.sides.saved_energy_j, 3)),
-        Column("saved", lambda one: percent(one.sides.saved_energy_ratio)),
+        Column("saved", lambda one: _saved(one.sides, "energy")),
         Column(PER_SAMPLE, lambda one: milli(one.sides.saved_energy_per_sample_j, 3), drop=4),
-        Column("saved time", lambda one: percent(one.sides.saved_time_ratio), drop=1),
+        Column("saved time", lambda one: _saved(one.sides, "time"), drop=1),
     )
     if print_table(title, keeping(table, kept), lines[:LINES_SHOWN]):
         print_line("")
