@@ -103,6 +103,11 @@ def ratio(text: str) -> float:
     return _number(text, lambda value: 0 < value < 1, "a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
 
 
+def rate(text: str) -> float:
+    """Return a number above 0 and below a million."""
+    return _number(text, lambda value: 0 < value < 1e6, "a rate; use a number above 0, such as 400 or 0.30")
+
+
 def factor(text: str) -> float:
     """Return a number from 1 to 100."""
     return _number(text, lambda value: 1 <= value <= 100, "a factor; use a number from 1 to 100, such as 2")

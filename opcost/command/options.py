@@ -95,6 +95,13 @@ class Option:
         parser.add_argument(self._flag, **self._settings)
 
 
+class SetFormat(argparse.Action):
+    """Sets the flag of a format: ``--format json`` is ``--json``."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        setattr(namespace, values, True)
+
+
 class OneOf:
     """Options of which a command line has at most one."""
 
@@ -120,7 +127,8 @@ def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> No
     """Add options to a parser. Options that are not among them have their defaults."""
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
     parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=STATE, meter=AUTO)
-    parser.set_defaults(scheduler=None, scheduler_file=None)
+    parser.set_defaults(scheduler=None, scheduler_file=None, json=False, csv=False, markdown=False)
+    parser.set_defaults(carbon_intensity=None, price=None)
     for option in options:
         option.add_to(parser)
 
@@ -306,12 +314,36 @@ INTO = Option("into", "database that the rows are added to", kinds.user_path, me
 OTHERS = Option("others", "databases that are read", kinds.user_path, nargs="+", metavar="DATABASE")
 REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
 DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
-JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
-JSON_OBJECT = switch("--json", "print one JSON object, and nothing else, on stdout")
+
+
+def _formats(json_text: str, *others: Option) -> OneOf:
+    names = ("table", "markdown", *(["csv"] if others else []), "json")
+    text = f"of the results: {', '.join(names[:-1])} or {names[-1]} (default: table)"
+    return OneOf(
+        switch("--json", json_text), *others, Option("--format", text, action=SetFormat, choices=names, default=argparse.SUPPRESS)
+    )
+
+
 CSV = switch(
     "--csv", "print one line of CSV per model, layer, or operator with --operators, and nothing else, on stdout"
 )
-VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
+_LIST = "print one JSON list with one object per model, and nothing else, on stdout"
+_OBJECT = "print one JSON object, and nothing else, on stdout"
+JSON, JSON_OBJECT = _formats(_LIST), _formats(_OBJECT)
+JSON_OR_CSV, JSON_OBJECT_OR_CSV = _formats(_LIST, CSV), _formats(_OBJECT, CSV)
+VERBOSE = OneOf(
+    switch("--verbose", "print each step, and the traceback behind an error, on stderr"),
+    switch("--quiet", "print no progress and no notes: only results, errors, and warnings of wrong figures"),
+)
+RATES = (
+    Option(
+        "--carbon-intensity",
+        "also show the CO2 equivalent of the device's energy, at this many g per kWh, such as 400",
+        kinds.rate,
+        metavar="G",
+    ),
+    Option("--price", "also show the price of the device's energy, at this much per kWh, such as 0.30", kinds.rate),
+)
 JSON_PROGRESS = switch(
     "--json-progress", "print progress on stderr as one JSON object per line, for programs that follow the run"
 )

@@ -40,6 +40,8 @@ def show(arguments: Namespace) -> int:
     request = replace(Request.from_arguments(arguments), device=None)
     if arguments.conditions:
         return _show_conditions(request, arguments)
+    if arguments.why and (arguments.json or arguments.csv):
+        raise UserError("--why: not with --json or --csv, which have no remarks; leave one of them out")
     # Programs get operators on request only; a person who names one model wants to see them.
     operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
     choice = Choice(

@@ -26,6 +26,7 @@ from opcost.reporting.tables import (
     dry_run_note,
     keeping,
     print_line,
+    print_note,
     print_origin,
     print_table,
     shared_facts,
@@ -204,7 +205,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
             Column("unexplained", lambda half: half.share(half.costs.unexplained) + doubt_mark(half.is_doubtful)),
         )
         print_table("Parts of the whole model", table, halves, block=2)
-        print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.", "")
+        print_note("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.", "")
     print_line(*lines, hanging=4)
     for report in reports:
         if report.reason:
@@ -224,17 +225,17 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
     )
     title = "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written")
     print_table(title, table, halves, block=2)
-    print_line("± is one standard error; another board may differ by more.")
+    print_note("± is one standard error; another board may differ by more.")
     if any(half.is_doubtful for half in halves):
         print_line(f"{DOUBTFUL} No result yet, for the reasons in the footnotes; the standard error does not hold.")
     rows = [half.one.row for half in halves]
     for celsius in sorted({row.reference_temperature_c or 0 for row in rows} - {0}):
-        print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
+        print_note(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
     if any(row.correction_time_s is not None for row in rows):
         others = " and the power limit's part" if any(row.power_limit_time_s for row in rows) else ""
         error = " and ".join(f"{percent(error)} in {quantity}" for quantity, error in METHOD_ERROR_RATIOS.items())
         own = f"± with the method's own error, {error}"
-        print_line(f"Corrected: the sum plus the cache correction{others}, over the whole model; {own}.")
+        print_note(f"Corrected: the sum plus the cache correction{others}, over the whole model; {own}.")
     print_line("")
 
 
@@ -295,7 +296,7 @@ def print_against(reports: Sequence[SideBySide]) -> None:
     temperatures = sorted({one.reference_temperature_c or 0.0 for one in reports})
     texts = [f"at {celsius:g} °C" if celsius else "as measured" for celsius in temperatures]
     boards = sorted({uuid[:8] for one in reports for uuid in (one.device_uuid, one.other_device_uuid) if uuid})
-    print_line(
+    print_note(
         "Saved: the cost under the conditions of --against minus that under the model's own; below 0 where these cost "
         "more. ± is the 95 % interval of the difference, which has the errors of both sides.",
         "Costs more: by more than that interval; of the time if an energy is unknown.",
