@@ -27,7 +27,7 @@ from opcost.reporting.count_tables import print_census, print_count_plans, print
 from opcost.reporting.measurement_tables import announced, print_full_models, print_operator_measurements, print_units
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.reporting.tables import print_configs, print_files
+from opcost.reporting.tables import is_quiet, print_configs, print_files
 from opcost.running.bench import open_child_bench
 from opcost.running.planned_bench import bench_opener
 from opcost.running.request import Request, RunRequest
@@ -124,7 +124,8 @@ def _print_tables(request: RunRequest, *paths: Path) -> None:
 
 
 def _announce(plan: Sequence[UnitReport]) -> None:
-    logging.getLogger(__name__).warning("%s", announced(plan))
+    if not is_quiet():
+        logging.getLogger(__name__).warning("%s", announced(plan))
 
 
 @warning_once()

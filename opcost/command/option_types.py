@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import EXECUTIONS, is_device_name
-from opcost.measuring.setting import device_mistake, not_a_device
+from opcost.measuring.setting import Limit, device_mistake, not_a_device
 from opcost.operators.attention import form_and_backend
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.storage.files import path_of
@@ -104,6 +104,13 @@ def input_size(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split("x")))
 
 
+def limit(text: str) -> Limit:
+    try:
+        return Limit.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def axis(kind: AxisKind, text: str) -> Axis:
     try:
         return Axis.parse(kind, text)
@@ -114,6 +121,11 @@ def axis(kind: AxisKind, text: str) -> Axis:
 def ratio(text: str) -> float:
     """Return a number above 0 and below 1."""
     return _number(text, lambda value: 0 < value < 1, "a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
+
+
+def rate(text: str) -> float:
+    """Return a number above 0 and below a million."""
+    return _number(text, lambda value: 0 < value < 1e6, "a rate; use a number above 0, such as 400 or 0.30")
 
 
 def factor(text: str) -> float:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, get_args
 
 from opcost.command import option_types as kinds
-from opcost.command.run import USER_ERROR
+from opcost.command.run import USER_ERROR, complain
 from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, WARM, MemoryFormat
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
@@ -22,7 +22,6 @@ from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.training import INFERENCE, LOSSES, MODES, OPTIONS, TRAINING
 from opcost.power.ports import AUTO, METER_CHOICES
 from opcost.prediction.sampling import BEYOND_RATIO
-from opcost.units import quotable
 
 SIMILAR_RATIO = 0.75
 """Similarity of a misspelled name, without hyphens in front: ``meta`` is 0.86 from ``mta``, but ``sort`` 0.6 from
@@ -73,7 +72,8 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{problem} (choose from {', '.join(choices)})")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"error: {quotable(message)}; see {self.prog} --help\n")
+        complain(f"{message}; see {self.prog} --help")
+        self.exit(USER_ERROR)
 
 
 class Option:
@@ -94,6 +94,13 @@ class Option:
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
         parser.add_argument(self._flag, **self._settings)
+
+
+class SetFormat(argparse.Action):
+    """Sets the flag of a format: ``--format json`` is ``--json``."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        setattr(namespace, values, True)
 
 
 class OneOf:
@@ -121,7 +128,8 @@ def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> No
     """Add options to a parser. Options that are not among them have their defaults."""
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
     parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=STATE, meter=AUTO)
-    parser.set_defaults(scheduler=None, scheduler_file=None)
+    parser.set_defaults(scheduler=None, scheduler_file=None, json=False, csv=False, markdown=False)
+    parser.set_defaults(carbon_intensity=None, price=None)
     for option in options:
         option.add_to(parser)
 
@@ -326,12 +334,38 @@ INTO = Option("into", "database that the rows are added to", kinds.user_path, me
 OTHERS = Option("others", "databases that are read", kinds.user_path, nargs="+", metavar="DATABASE")
 REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
 DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
-JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
-JSON_OBJECT = switch("--json", "print one JSON object, and nothing else, on stdout")
+
+
+def _formats(json_text: str, *others: Option) -> OneOf:
+    names = ("table", "markdown", *(["csv"] if others else []), "json")
+    text = f"of the results: {', '.join(names[:-1])} or {names[-1]} (default: table)"
+    return OneOf(
+        switch("--json", json_text),
+        *others,
+        Option("--format", text, action=SetFormat, choices=names, default=argparse.SUPPRESS),
+    )
+
+
 CSV = switch(
     "--csv", "print one line of CSV per model, layer, or operator with --operators, and nothing else, on stdout"
 )
-VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
+_LIST = "print one JSON list with one object per model, and nothing else, on stdout"
+_OBJECT = "print one JSON object, and nothing else, on stdout"
+JSON, JSON_OBJECT = _formats(_LIST), _formats(_OBJECT)
+JSON_OR_CSV, JSON_OBJECT_OR_CSV = _formats(_LIST, CSV), _formats(_OBJECT, CSV)
+VERBOSE = OneOf(
+    switch("--verbose", "print each step, and the traceback behind an error, on stderr"),
+    switch("--quiet", "print no progress and no notes: only results, errors, and warnings of wrong figures"),
+)
+RATES = (
+    Option(
+        "--carbon-intensity",
+        "also show the CO2 equivalent of the device's energy, at this many g per kWh, such as 400",
+        kinds.rate,
+        metavar="G",
+    ),
+    Option("--price", "also show the price of the device's energy, at this much per kWh, such as 0.30", kinds.rate),
+)
 JSON_PROGRESS = switch(
     "--json-progress", "print progress on stderr as one JSON object per line, for programs that follow the run"
 )
@@ -561,10 +595,20 @@ SUMMED = Option(
 )
 AGAINST = Option(
     "--against",
-    "instead of comparing with wholes, compare each model with the same one under these conditions: precision=fp32, "
-    "memory_format=contiguous, device=H100, or several with commas; writes nothing",
+    "instead of comparing with wholes, compare each model with the same one under other conditions or by other rows: "
+    "precision=fp32, memory_format=contiguous, device=H100, torch=2.10, driver=570, before=2026-11-20, database=DIR; "
+    "several with commas; writes nothing",
     action="append",
     metavar="KEY=VALUE",
+)
+FAIL_IF = Option(
+    "--fail-if",
+    "with --against: exit with status 1 if a model costs more than the other by this and by more than the 95 %% "
+    "interval of the difference: 'energy > 5 %%' or 'time > 2 %%'; may be repeated",
+    kinds.limit,
+    action="append",
+    default=[],
+    metavar="LIMIT",
 )
 SHOWN_PRECISION = Option("--precision", "show the models in this precision", choices=get_args(Precision))
 SHOWN_FORMAT = Option("--memory-format", "show the models in this memory format", choices=get_args(MemoryFormat))

@@ -8,6 +8,7 @@ import argparse
 import sys
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from opcost.command import options as o
 from opcost.command.options import OneOf, Option, Parser, add_options
 from opcost.command.run import log_run, results_apart
+from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.storage.files import user_folders
 from opcost.version import __version__
@@ -29,6 +31,19 @@ def _database(arguments: Namespace) -> Path | None:
 def _present(folder: Path | None) -> Path | None:
     """Return a folder that exists: a log would make a mistyped database."""
     return folder if folder is not None and folder.is_dir() else None
+
+
+def _printed_as(arguments: Namespace) -> AbstractContextManager[None]:
+    """Print the tables of a command as its options say. Raises UserError: programs get no rates."""
+    names = ("markdown", "quiet", "carbon_intensity", "price")
+    form = {name: value for name in names if (value := getattr(arguments, name))}
+    if not form:
+        return nullcontext()
+    if (arguments.json or arguments.csv) and not form.keys() <= {"quiet"}:
+        raise UserError("--carbon-intensity, --price: they are of tables; multiply the energies of --json or --csv")
+    from opcost.reporting.tables import Form, printed_as
+
+    return printed_as(Form(**form))
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,8 @@ class Subcommand:
     def run(self, arguments: Namespace) -> int:
         log_run(arguments.verbose, self.log_folder(arguments))
         module, _, name = self.function.partition(".")
-        status: int | None = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
+        with _printed_as(arguments):
+            status: int | None = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
         return status or 0
 
     @property
@@ -88,7 +104,7 @@ READ = (
         "read.show",
         (
             *(o.SHOWN_NAMES, o.SORT, o.TOP, o.SHOWN_DEVICES, o.SHOWN_PRECISION, o.SHOWN_FORMAT, o.SHOWN_BATCH),
-            *(o.SHOWN_EXECUTION, o.SHOWN_MODE, o.OPERATORS, o.CONDITIONS, OneOf(o.WHY, o.JSON, o.CSV)),
+            *(o.SHOWN_EXECUTION, o.SHOWN_MODE, o.OPERATORS, o.CONDITIONS, *o.RATES, o.WHY, o.JSON_OR_CSV),
             *(*o.FOLDERS, o.VERBOSE),
         ),
     ),
@@ -99,7 +115,7 @@ READ = (
         "read.layers",
         (
             *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, *o.MODEL_KEYS, o.DEPTH, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
-            *(o.ALLOW_CODE, OneOf(o.JSON_OBJECT, o.CSV), *o.FOLDERS, *o.SHOWS_PROGRESS),
+            *(o.ALLOW_CODE, o.JSON_OBJECT_OR_CSV, *o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
     ),
     Subcommand(
@@ -110,15 +126,8 @@ READ = (
         "read.predict",
         (
             *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, o.BATCH, *o.MODEL_KEYS, *o.STEP_KEYS, o.SHOWN_DEVICE),
-            *(
-                o.SHOWN_EXECUTION,
-                o.MEASURE_NEXT,
-                o.ALLOW_EXTRAPOLATION,
-                o.ALLOW_CODE,
-                o.JSON_OBJECT,
-                *o.FOLDERS,
-                *o.SHOWS_PROGRESS,
-            ),
+            *(o.SHOWN_EXECUTION, o.MEASURE_NEXT, o.ALLOW_EXTRAPOLATION, o.ALLOW_CODE, *o.RATES, o.JSON_OBJECT),
+            *(*o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
     ),
     Subcommand(
@@ -126,7 +135,7 @@ READ = (
         "sum time and energy of each model's operators over all calls, and compare the sums with the whole model",
         "'resnet*' --dry-run",
         "read.compare",
-        (*o.COMPARED, o.AGAINST, o.INPUT_VALUES, o.SUMMED_CACHE, o.SUMMED, o.FIGURES, o.REPORT),
+        (*o.COMPARED, o.AGAINST, o.FAIL_IF, o.INPUT_VALUES, o.SUMMED_CACHE, o.SUMMED, o.FIGURES, o.REPORT),
         lambda arguments: None if arguments.against else _database(arguments),
     ),
     Subcommand(
@@ -163,7 +172,7 @@ MEASURE = (
         (
             *(o.MODEL, o.SIZES, o.INPUT_SIZE, *o.MODEL_KEYS, *o.STEP_KEYS, *o.MEASURING_DEVICES, o.PROFILE_DURATION),
             *(o.EXECUTION, o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
-            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
+            *(*o.RATES, *o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
         _database,
     ),
@@ -185,7 +194,8 @@ MEASURE = (
                 o.TOKENS_DEVICE,
                 o.GPUS,
             ),
-            *(o.EXECUTIONS_OF_TEXT, o.MEASURE, o.PROFILE_DURATION, o.JSON_OBJECT, *o.FOLDERS, *o.SHOWS_PROGRESS),
+            *(o.EXECUTIONS_OF_TEXT, o.MEASURE, o.PROFILE_DURATION, *o.RATES, o.JSON_OBJECT),
+            *(*o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
         lambda arguments: _database(arguments) if arguments.measure else None,
     ),

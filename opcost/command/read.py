@@ -6,7 +6,7 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from opcost.command.run import without_garbage_collection
+from opcost.command.run import complain, without_garbage_collection
 from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import UserError
 from opcost.operators.training import INFERENCE
@@ -15,7 +15,7 @@ from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import print_files, print_info, print_line
 from opcost.running.request import Request, RunRequest
-from opcost.stages.compare import compare_against, find_comparisons, keep_comparisons
+from opcost.stages.compare import compare_against, excesses, find_comparisons, keep_comparisons
 from opcost.stages.predict import PredictionRequest
 from opcost.stages.predict import predict as find_prediction
 from opcost.stages.show import Choice, rankings_of
@@ -40,6 +40,8 @@ def show(arguments: Namespace) -> int:
     request = replace(Request.from_arguments(arguments), device=None)
     if arguments.conditions:
         return _show_conditions(request, arguments)
+    if arguments.why and (arguments.json or arguments.csv):
+        raise UserError("--why: not with --json or --csv, which have no remarks; leave one of them out")
     # Programs get operators on request only; a person who names one model wants to see them.
     operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
     choice = Choice(
@@ -101,9 +103,11 @@ def predict(arguments: Namespace) -> None:
 
 
 def compare(arguments: Namespace) -> int:
-    """Write and print comparisons; return 1 if one of a named model is incomplete, else 0."""
+    """Write and print comparisons; return 1 if one of a named model is incomplete or above a limit, else 0."""
     if arguments.against is not None:
         return _compare_against(arguments)
+    if arguments.fail_if:
+        raise UserError("--fail-if: it is a limit of the difference to other rows; add --against, or leave it out")
 
     from opcost.reporting.comparison_tables import print_comparisons
 
@@ -132,13 +136,15 @@ def compare(arguments: Namespace) -> int:
 
 @without_garbage_collection()
 def _compare_against(arguments: Namespace) -> int:
-    from opcost.reporting.comparison_tables import print_against
+    from opcost.reporting.comparison_tables import excess_in_words, print_against
 
     if arguments.figures is not None or arguments.report is not None:
         raise UserError("--against excludes --figures and --report, which show sums and wholes; leave them out")
     reports = compare_against(Request.from_arguments(arguments), arguments.against, _runs(arguments))
+    above = excesses(reports, arguments.fail_if)
     print_json(reports) if arguments.json else print_against(reports)
-    return 0
+    complain(*map(excess_in_words, above))
+    return int(bool(above))
 
 
 @without_garbage_collection()

@@ -34,7 +34,9 @@ from opcost.reporting.tables import (
     of_texts,
     print_commands,
     print_line,
+    print_note,
     print_origin,
+    print_priced,
     print_table,
     shared_facts,
     steps_of_list,
@@ -81,7 +83,7 @@ OPERATORS: Table[ProfiledOperator] = (*OPERATOR_ON_INPUTS, Column("calls", lambd
 COSTS: Table[ProfiledOperator] = (
     *OPERATORS,
     Column("ms/run", lambda one: milli(one.time_s)),
-    Column("mJ/run", lambda one: milli(one.energy_j)),
+    Column("mJ/run", lambda one: milli(one.energy_j), energy_j=lambda one: one.energy_j),
     Column("time share", lambda one: percent(one.time_ratio), drop=1),
     Column("energy share", lambda one: percent(one.energy_ratio), drop=1),
     *WORK,
@@ -190,7 +192,7 @@ def _print_known(model: ModelProfile) -> None:
     )
     print_table(f"{model.name}: costs in the database, of one run", table, model.known)
     if any(one.predicted_time_s is not None for one in model.known):
-        print_line("Estimated rest: calls without a row, predicted from FLOPs and bytes.", "")
+        print_note("Estimated rest: calls without a row, predicted from FLOPs and bytes.", "")
 
 
 # The layers of a model
@@ -323,7 +325,7 @@ def print_layers(report: LayersReport, depth: int | None) -> None:
     step = ", a training step" if is_step else ""
     title = f"{report.name}{where}{step}: {what} in order of execution"
     print_table(title, table, rows)
-    print_line(*layer_notes(report))
+    print_note(*layer_notes(report), warnings=missing_notes(report.layers))
     if report.measuring is not None:
         print_commands([(report.measuring, "measure what has no row")])
     print_origin(*([] if conditions is None else shared_facts([conditions])))
@@ -402,6 +404,8 @@ def print_prediction(found: Prediction) -> None:
     print_table(title, of_texts("", "per run", "90 % interval", f"per {unit}"), rows)
     if found.phases:
         print_table("Parts of the step", PARTS_OF_STEP, found.phases)
+    sample_j = found.per_unit(found.energy_j)
+    print_priced(None if sample_j is None else sample_j.value, unit)
     print_line(*_lines(found))
     if run.calls:
         total = sum(one.error_s**2 for one in run.calls)
@@ -427,8 +431,7 @@ def print_prediction(found: Prediction) -> None:
         purpose = f"list the {number_of(most, 'least certain operator')}, to measure"
         steps = [(f"{command_line()} --measure-next {most}", purpose)]
     if steps:
-        print_line("\nNext steps:")
-        print_commands(steps)
+        print_commands(steps, "Next steps")
 
 
 def _lines(found: Prediction) -> Iterator[str]:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.generation import DECODE, PREFILL
-from opcost.reporting.tables import DOUBTFUL, Column, Table, doubt_mark, print_line, print_origin, print_table
+from opcost.reporting.tables import (
+    DOUBTFUL,
+    Column,
+    Table,
+    doubt_mark,
+    print_line,
+    print_note,
+    print_origin,
+    print_table,
+)
 from opcost.units import UNKNOWN, gigabytes, milli, percent, significant
 
 if TYPE_CHECKING:
@@ -42,7 +51,11 @@ TABLE: Table[TokenCost] = (
     Column("context", lambda one: str(one.point.context)),
     Column("ms/run", lambda one: milli(one.time_s.value) + doubt_mark(one.is_too_much)),
     Column("tokens/s", lambda one: significant(one.tokens_per_s), drop=1),
-    Column("mJ/token", lambda one: UNKNOWN if one.energy_of_token_j is None else milli(one.energy_of_token_j.value)),
+    Column(
+        "mJ/token",
+        lambda one: UNKNOWN if one.energy_of_token_j is None else milli(one.energy_of_token_j.value),
+        energy_j=lambda one: None if one.energy_of_token_j is None else one.energy_of_token_j.value,
+    ),
     Column("90 % interval", lambda one: _interval(one.energy_of_token_j, milli), drop=3),
     Column(
         "tokens/J",
@@ -88,7 +101,7 @@ def print_tokens(report: TokenReport) -> None:
         columns = (*compress(KINDS_OF_REQUESTS, kinds), *REQUESTS)
         print_table("One request: its prompt read alone, its tokens made in a batch of such", columns, report.requests)
     kind = "energy" if any(one.energy_ratios for one in report.costs) else "time"
-    print_line(
+    print_note(
         f"Attention, matrix products and the rest: shares of the {kind} of all operators. Idle: the card's idle "
         "power times the time, of the energy. Weights and cache: shares of the bytes that operators read and write.",
         f"Attention is as {_libraries(report)} calls it with a static cache; a server's may be another.",
