@@ -213,8 +213,8 @@ def tokens(arguments: Namespace) -> int:
     names = "model", "batch", "context", "precision", "device", "execution"
     name, *grid = (getattr(arguments, key) for key in names)
     sizes = tuple(RequestSize(*one) for one in arguments.request)
-    wish, failed = TokenRequest(name, model, *grid, requests=sizes, attentions=arguments.attention), False
-    wish = without_refused(request, wish)
+    wish, failed = TokenRequest(name, model, *grid), False
+    wish = without_refused(request, replace(wish, requests=sizes, attentions=arguments.attention))
     if arguments.measure:
         measuring = _measuring(request, arguments)
         if measuring is None:

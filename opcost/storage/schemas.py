@@ -523,7 +523,8 @@ class Summary(Schema):
                 *(value for key, value in zip((PRECISION, MEMORY_FORMAT, ATTENTION), how, strict=True) if key in lists),
             )
             arguments = {**(self.arguments or {}), **generation_arguments(self.mode, context)}
-            found[name] = SummaryCase(full_size, *how, arguments=sorted_arguments(arguments))
+            precision, memory_format, attention = how
+            found[name] = SummaryCase(full_size, precision, memory_format, attention, sorted_arguments(arguments))
         return found
 
     @property
