@@ -6,8 +6,10 @@ import math
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -156,6 +158,55 @@ def test_sums_are_compared_with_wholes_by_how_they_were_run(benchmark):
     assert one == "| a | graph | 1000 ms | 0.990 | 1.010 | 1000 mJ |  |  |"
     assert other == "| b | graph | 1000 ms | 1.020 |  | 1000 mJ | 1.100 |  |"
     assert eager == "| a | eager | 1000 ms | 0.500 | 0.500 | 1000 mJ |  |  |"
+
+
+class HostEvent:
+    """An event of a GPU, by the host's clock."""
+
+    def __init__(self, **_):
+        self.moment_s = 0.0
+
+    def record(self, *_):
+        self.moment_s = time.perf_counter()
+
+    def elapsed_time(self, end):
+        return 1e3 * (end.moment_s - self.moment_s)
+
+
+def test_the_estimator_has_a_time_for_each_part_of_a_step(benchmark, monkeypatch, tmp_path):
+    """On a CPU with the host's clock: the estimator itself asks for a GPU's."""
+    torch = benchmark("torch")
+    monkeypatch.setattr(torch, "Event", HostEvent)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda: None)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+    path = tmp_path / "small" / "summary.yml"
+    path.parent.mkdir()
+    keys = {"model_name": "squeezenet1_1", "input_size": [1, 3, 32, 32], "mode": "training", "optimizer": "adamw"}
+    path.write_text(yaml.safe_dump(keys), encoding="utf-8")
+    (config,) = ModelFolders(tmp_path).configs([])
+    found = benchmark("estimated_steps").estimated_s(config, "cpu")
+    assert [str(phase) for phase in found] == ["forward", "backward", "optimizer"]
+    assert all(time_s > 0 for time_s in found.values())
+
+
+def test_estimates_stand_beside_sums_and_wholes_and_are_empty_where_unknown(benchmark):
+    script, phases = benchmark("estimated_steps"), benchmark("opcost.operators.tuples").Phase
+
+    def result(whole_s, sum_s, phases=()):
+        whole = SimpleNamespace(measurement=SimpleNamespace(time_s=whole_s))
+        cost = SimpleNamespace(time_s=SimpleNamespace(value=sum_s))
+        return SimpleNamespace(name="one", whole=whole, cost=cost, is_complete=True, phases=phases)
+
+    parts = tuple(result(whole_s, 1.1 * whole_s) for whole_s in (0.003, 0.006, 0.001))
+    step = result(0.010, 0.011, parts)
+    estimates = {phases.FORWARD: 0.003, phases.BACKWARD: 0.0054, phases.OPTIMIZER: 0.002}
+    known = script.table([step], {"one": estimates}).set_index("part")
+    assert known.loc["step", "estimator (ms)"] == pytest.approx(10.4)
+    assert known["estimator / whole"].tolist() == pytest.approx([1.04, 1.0, 0.9, 2.0])
+    assert known["sum / whole"].tolist() == pytest.approx([1.1] * 4)
+    header, (line, *_) = script.in_words(script.table([step], {}))
+    assert line == ["one", "step", "10", "11", "", "1.1", ""]
+    assert header[-1] == "estimator / whole"
 
 
 # Architectures

@@ -465,6 +465,8 @@ def _lines(found: Prediction) -> Iterator[str]:
     memory = found.memory
     least, device = gigabytes(memory.least_bytes), gigabytes(memory.device_bytes)
     parts = "for weights and the largest operator"
+    if found.phases:
+        parts = "for weights, gradients and what the backward needs"
     if memory.is_too_much:
         yield f"{DOUBTFUL} Out of memory: a run needs at least {least} {parts}, and the device has {device}."
     else:

@@ -43,7 +43,7 @@ from opcost.reporting.tables import (
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.stages.wanted_model import Preparation, Proposals
-from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled, some_of, whole_watts
+from opcost.units import KWH_J, UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled, some_of, whole_watts
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -119,8 +119,13 @@ def _of_phase(column: str, one: _Ranked) -> str:
     return one.cost(milli(ratio_if_known(getattr(one.row, column), None if units is None else units.number)))
 
 
+def _per_kwh(per_joule: float | None) -> str:
+    return UNKNOWN if per_joule is None else f"{per_joule * KWH_J:,.0f}"
+
+
 RANKED_STEPS: Table[_Ranked] = (
     *keeping(COSTS, "samples/J"),
+    Column("samples/kWh", lambda one: one.cost(_per_kwh(one.row.samples_per_joule)), drop=9),
     *(
         Column(f"{phase} {unit}/sample", partial(_of_phase, f"{phase}_{cost}"), drop=8)
         for unit, cost in (("ms", "time_s"), ("mJ", "energy_j"))

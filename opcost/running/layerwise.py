@@ -74,8 +74,11 @@ class LayerwiseResult:
 
     def __str__(self) -> str:
         """Return tables of the layers and of their classes, per iteration, with the window that they add up to."""
-        weighted = [row for row in self.rows if row.database_power_w is not None]
-        powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows" if weighted else "by time alone"
+        weighted = [row for row in self.rows if row.database_power_w or row.database_backward_power_w]
+        backward = sum(row.database_backward_power_w is not None for row in weighted)
+        of_backward = f", of {backward} in the backward" if backward else ""
+        powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows{of_backward}"
+        powers = powers if weighted else "by time alone"
         shares = "no energy" if self.window.energy_j is None else f"shares of energy: {powers}"
         is_unknown = any(row.layer == UNKNOWN_OWNER for row in self.rows)
         kinds = []

@@ -25,6 +25,7 @@ from opcost.comparing.predicted_run import (
 from opcost.comparing.ranking import Differences, SumErrors, sum_errors
 from opcost.errors import UserError
 from opcost.estimates import value_of
+from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import are_chosen, is_meant, refuse_unknown
@@ -42,7 +43,7 @@ from opcost.operators.training import PARTS
 from opcost.operators.tuples import Phase
 from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
-from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
+from opcost.prediction.samples import RECURRENT, Samples, cases_of, family_of, feature_names, samples_of
 from opcost.progress import Progress, reported
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, RunRequest
@@ -167,6 +168,8 @@ def predictions(
             # Before the model is counted, which may take a minute.
             require_packages()
         counts = computing_counts(request, config, progress)
+        if config.training is not None and under.device_type != counts.device_type:
+            refuse_recurrent(config, counts)
         learned = known[under] = learned or trained(request, under, cache, progress)
         # Of other operators rows with any attention are the same.
         conditions = under.with_attention(config.attention)
@@ -204,6 +207,15 @@ def config_and_counts(
 
 def _config_of(request: RunRequest, wish: PredictionRequest, configs: Sequence[ModelConfig]) -> ModelConfig:
     return known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish, configs)
+
+
+def refuse_recurrent(config: ModelConfig, counts: OperatorCounts) -> None:
+    """Refuse a step with recurrent layers: their backward is one operation on a GPU, elsewhere some for each time."""
+    names = sorted({one.operator.short_name for one in counts.counts if one.operator.short_name in RECURRENT})
+    if names:
+        text = f"the backward of {' and '.join(names)} is another on a GPU than where it was counted"
+        counting = command("count", config.name, has_code=config.code is not None)
+        raise UserError(f"{config.name}: {text}; run {counting} on the GPU, and predict from its counts")
 
 
 def phases_of(

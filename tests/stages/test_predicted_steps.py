@@ -12,6 +12,7 @@ from simulated_apparatus import RecordedProgress
 from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.predicted_run import WidthReason
+from opcost.errors import UserError
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import CAPTURED, Case, OperatorCount, OperatorCounts, case_columns, cases_of
 from opcost.operators.model_rows import rows_of
@@ -136,6 +137,14 @@ def test_a_measured_step_is_the_answer_with_its_parts_as_they_were_measured(requ
     assert (found.whole is not None, found.time_s.value) == (True, 1e-3)
     assert {one.phase: one.time_s.value for one in found.phases} == {phase: times_s[phase] for phase in PARTS}
     assert found.run.time_s.value == pytest.approx(math.fsum(truth_s(counts, phase) for phase in PARTS), rel=0.01)
+
+
+def test_a_step_whose_backward_is_another_on_a_gpu_is_refused(request_of: RunRequest, tmp_path: Path) -> None:
+    declare(request_of, [counted(request_of, step(16))])
+    recurrent = "import torch\ndef build():\n    return torch.nn.GRU(8, 4), torch.zeros(5, 2, 8)\n"
+    (tmp_path / "gru.py").write_text(recurrent)
+    with pytest.raises(UserError, match="the backward of GRU is another on a GPU than where it was counted; run "):
+        predicted(request_of, WantedModel("gru.py:build", training=Training("mse")))
 
 
 def test_committed_rows_of_inference_answer_for_a_step_with_a_wide_interval(
