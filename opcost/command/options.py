@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, get_args
 
+from opcost.command import completion
 from opcost.command import option_types as kinds
 from opcost.command.run import USER_ERROR, complain
 from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, WARM, MemoryFormat
@@ -46,6 +47,12 @@ METAVARS: Mapping[object, str] = MappingProxyType(
     }
 )
 """The name of a value in the help, by its type."""
+
+
+COMPLETERS: Mapping[object, Callable[..., list[str]]] = MappingProxyType(
+    {"NAME": completion.models, "MODEL": completion.models, "DEVICE": completion.devices}
+)
+"""The completions of a value, by its name in the help."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -92,7 +99,10 @@ class Option:
         self._settings = {"help": text, **({} if kind is None else {"type": kind}), **metavar, **settings}
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
-        parser.add_argument(self._flag, **self._settings)
+        action = parser.add_argument(self._flag, **self._settings)
+        if action.metavar in COMPLETERS:
+            # The name is argcomplete's.
+            action.completer = COMPLETERS[action.metavar]  # type: ignore[attr-defined]
 
 
 class SetFormat(argparse.Action):
@@ -320,7 +330,9 @@ def _formats(json_text: str, *others: Option) -> OneOf:
     names = ("table", "markdown", *(["csv"] if others else []), "json")
     text = f"of the results: {', '.join(names[:-1])} or {names[-1]} (default: table)"
     return OneOf(
-        switch("--json", json_text), *others, Option("--format", text, action=SetFormat, choices=names, default=argparse.SUPPRESS)
+        switch("--json", json_text),
+        *others,
+        Option("--format", text, action=SetFormat, choices=names, default=argparse.SUPPRESS),
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from opcost.command import options as o
+from opcost.command.completion import complete
 from opcost.command.options import OneOf, Option, Parser, add_options
 from opcost.command.run import log_run, results_apart
 from opcost.errors import UserError
@@ -400,6 +401,7 @@ def main() -> int:
     words = sys.argv[1:] or ["--help"]
     shows_all = words == ["--help-all"]
     parser = _parser({**IN_VIEW, **MORE} if shows_all else IN_VIEW)
+    complete(parser)
     arguments = parser.parse_args(["--help"] if shows_all else words)
     with results_apart(arguments):
         status: int = arguments.run(arguments)
