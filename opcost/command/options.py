@@ -138,7 +138,7 @@ def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> No
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
     parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=STATE, meter=AUTO)
     parser.set_defaults(scheduler=None, scheduler_file=None, json=False, csv=False, markdown=False)
-    parser.set_defaults(carbon_intensity=None, price=None)
+    parser.set_defaults(carbon_intensity=None, price=None, wait=False)
     for option in options:
         option.add_to(parser)
 
@@ -276,6 +276,7 @@ SCHEDULER = Option(
 SCHEDULER_FILE = Option(
     "--scheduler-file", "the same by the file that the scheduler writes on a disk of all hosts", kinds.user_path
 )
+WAIT = switch("--wait", "wait while another campaign of opcost measures on the device (default: refuse it)")
 MEASURING_DEVICES = (
     Option(
         "--device",
@@ -284,6 +285,7 @@ MEASURING_DEVICES = (
         kinds.devices_or_products,
     ),
     OneOf(GPUS, SCHEDULER, SCHEDULER_FILE),
+    WAIT,
 )
 WORKER_SCHEDULER = OneOf(SCHEDULER, SCHEDULER_FILE)
 WORKER_DEVICE = Option("--device", "the one device of this host that measures (default: all GPUs)", kinds.device_name)
