@@ -229,7 +229,7 @@ def test_every_example_in_python_runs_and_prints_what_the_page_shows(
 
 
 MADE = "<!-- Made from the parsers: pytest --renew-golden tests/test_pages.py -->\n"
-OF_OTHERS = {"--qualify", "--version", "--help", "--file", "--epochs"}
+OF_OTHERS = {"--qualify", "--version", "--help", "--file", "--epochs", "--shell"}
 """Options of scripts alone, of all programs, of ``opcost`` itself and of other programs."""
 
 

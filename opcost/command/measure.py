@@ -28,7 +28,6 @@ from opcost.reporting.measurement_tables import announced, print_full_models, pr
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
 from opcost.reporting.tables import is_quiet, print_configs, print_files
-from opcost.running.bench import open_child_bench
 from opcost.running.planned_bench import bench_opener
 from opcost.running.request import Request, RunRequest
 from opcost.running.several_gpus import shares_of_cores
@@ -266,8 +265,7 @@ def _measured(request: RunRequest, swept: Sweep, arguments: Namespace, progress:
         return recorded(request.database, swept, arguments.device, arguments.execution)
     seed = random.SystemRandom().getrandbits(32)
     protocol = SweepProtocol(arguments.repetitions, arguments.seconds, seed, arguments.kernels)
-    opener = bench_opener(request) if request.dry_run else open_child_bench
-    return measure_sweep(request, swept, protocol, opener, progress)
+    return measure_sweep(request, swept, protocol, bench_opener(request), progress)
 
 
 def _predicted(

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, get_args
 
+from opcost.command import completion
 from opcost.command import option_types as kinds
 from opcost.command.run import USER_ERROR, complain
 from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, WARM, MemoryFormat
@@ -47,6 +48,12 @@ METAVARS: Mapping[object, str] = MappingProxyType(
     }
 )
 """The name of a value in the help, by its type."""
+
+
+COMPLETERS: Mapping[object, Callable[..., list[str]]] = MappingProxyType(
+    {"NAME": completion.models, "MODEL": completion.models, "DEVICE": completion.devices}
+)
+"""The completions of a value, by its name in the help."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -93,7 +100,10 @@ class Option:
         self._settings = {"help": text, **({} if kind is None else {"type": kind}), **metavar, **settings}
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
-        parser.add_argument(self._flag, **self._settings)
+        action = parser.add_argument(self._flag, **self._settings)
+        if action.metavar in COMPLETERS:
+            # The name is argcomplete's.
+            action.completer = COMPLETERS[action.metavar]  # type: ignore[attr-defined]
 
 
 class SetFormat(argparse.Action):
@@ -129,7 +139,7 @@ def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> No
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
     parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=STATE, meter=AUTO)
     parser.set_defaults(scheduler=None, scheduler_file=None, json=False, csv=False, markdown=False)
-    parser.set_defaults(carbon_intensity=None, price=None)
+    parser.set_defaults(carbon_intensity=None, price=None, wait=False)
     for option in options:
         option.add_to(parser)
 
@@ -286,6 +296,7 @@ SCHEDULER = Option(
 SCHEDULER_FILE = Option(
     "--scheduler-file", "the same by the file that the scheduler writes on a disk of all hosts", kinds.user_path
 )
+WAIT = switch("--wait", "wait while another campaign of opcost measures on the device (default: refuse it)")
 MEASURING_DEVICES = (
     Option(
         "--device",
@@ -294,6 +305,7 @@ MEASURING_DEVICES = (
         kinds.devices_or_products,
     ),
     OneOf(GPUS, SCHEDULER, SCHEDULER_FILE),
+    WAIT,
 )
 WORKER_SCHEDULER = OneOf(SCHEDULER, SCHEDULER_FILE)
 WORKER_DEVICE = Option("--device", "the one device of this host that measures (default: all GPUs)", kinds.device_name)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from opcost.command import options as o
+from opcost.command.completion import complete
 from opcost.command.options import OneOf, Option, Parser, add_options
 from opcost.command.run import log_run, results_apart
 from opcost.errors import UserError
@@ -194,7 +195,7 @@ MEASURE = (
                 o.TOKENS_DEVICE,
                 o.GPUS,
             ),
-            *(o.EXECUTIONS_OF_TEXT, o.MEASURE, o.PROFILE_DURATION, *o.RATES, o.JSON_OBJECT),
+            *(o.EXECUTIONS_OF_TEXT, o.MEASURE, o.WAIT, o.PROFILE_DURATION, *o.RATES, o.JSON_OBJECT),
             *(*o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
         lambda arguments: _database(arguments) if arguments.measure else None,
@@ -206,7 +207,7 @@ MEASURE = (
         "measure.sweep",
         (
             *(o.MODEL_OR_FOLDER, o.SWEPT, o.INPUT_SIZE, *o.MODEL_KEYS, o.SWEEP_REPETITIONS, o.SWEEP_SECONDS),
-            *(o.EXECUTION, o.METER, o.SWEPT_DEVICE, o.ALLOW_CODE, o.KERNELS, o.ONLY_PREDICT, o.NO_PREDICT),
+            *(o.EXECUTION, o.METER, o.SWEPT_DEVICE, o.WAIT, o.ALLOW_CODE, o.KERNELS, o.ONLY_PREDICT, o.NO_PREDICT),
             *(o.ALLOW_EXTRAPOLATION, o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
             *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
@@ -402,6 +403,7 @@ def main() -> int:
     words = sys.argv[1:] or ["--help"]
     shows_all = words == ["--help-all"]
     parser = _parser({**IN_VIEW, **MORE} if shows_all else IN_VIEW)
+    complete(parser)
     arguments = parser.parse_args(["--help"] if shows_all else words)
     with results_apart(arguments):
         status: int = arguments.run(arguments)

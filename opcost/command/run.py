@@ -37,6 +37,7 @@ DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
 
 EXTRAS = {
+    "argcomplete": "completion",
     "dask": "distributed",
     "distributed": "distributed",
     "pyarrow": "parquet",

@@ -180,7 +180,7 @@ class Form:
 
     @property
     def rates(self) -> tuple[tuple[str, str, float], ...]:
-        """What a million times an energy emits and costs: name, unit, and amount for each J of that energy."""
+        """Emission and price of a million times an energy: name, unit, and amount for each J of that energy."""
         of_kwh = (("CO2e", "g ", self.carbon_intensity), ("price", "", self.price))
         return tuple((name, unit, 1e6 * rate / J_PER_KWH) for name, unit, rate in of_kwh if rate is not None)
 
@@ -386,7 +386,7 @@ def _priced(energy_j: float | None, rate: float) -> str:
 
 
 def print_priced(energy_j: float | None, unit: str) -> None:
-    """Print what an energy of a unit, such as a sample, emits and costs, on request."""
+    """Print emission and price of the energy of a unit, such as a sample, on request."""
     form = _FORM.get()
     if form.rates:
         costs = " and ".join(

@@ -84,7 +84,8 @@ class RunRequest(Request):
     metered; the precision is each config's. ``in_state``: on GPUs operators are measured in the states of their models,
     too. With ``allow_code`` users' functions that build models may run. ``gpus`` are the numbers of several GPUs of
     this host, ``("all",)`` for all; then no device is named. ``scheduler`` is the address or the file of a Dask
-    scheduler, None for none; ``products`` are parts of its devices' names, none for all.
+    scheduler, None for none; ``products`` are parts of its devices' names, none for all. ``wait``: for a device that
+    another campaign holds.
     """
 
     dry_run: bool = False
@@ -95,10 +96,11 @@ class RunRequest(Request):
     gpus: tuple[str, ...] = ()
     scheduler: str | Path | None = None
     products: tuple[str, ...] = ()
+    wait: bool = False
 
     @staticmethod
     def from_arguments(arguments: Namespace) -> RunRequest:
-        own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code", "gpus")}
+        own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code", "gpus", "wait")}
         own["in_state"] = arguments.cache == STATE
         setting = Setting(execution=arguments.execution, meter=arguments.meter)
         request = RunRequest(**vars(Request.from_arguments(arguments)), **own, setting=setting)

@@ -405,7 +405,7 @@ def test_without_arguments_everything_has_its_default_and_others_arrive_as_value
         "cache": "state",
         "meter": "auto",
         **dict.fromkeys(("dry_run", "same_board", "allow_code", "json", "json_progress", "verbose"), False),
-        **dict.fromkeys(("csv", "markdown", "quiet"), False),
+        **dict.fromkeys(("csv", "markdown", "quiet", "wait"), False),
         **dict.fromkeys(("carbon_intensity", "price")),
     }
     line = "resnet* vgg16 --device cuda:1 --measurements a/m --database /d --dry-run --json --verbose"
