@@ -36,7 +36,7 @@ from opcost.columns import grouped
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import InputData
-from opcost.prediction.samples import RAW, Boards, Card, features, is_small, kind_of, raw_features
+from opcost.prediction.samples import RAW, Boards, Card, Samples, features, is_small, kind_of, raw_features
 
 # Functions of features: plain arrays, so that predicting needs no library, and a file of them runs no code
 
@@ -136,12 +136,14 @@ class Smooth:
     middle: float
 
     @staticmethod
-    def of(features: FloatArray, targets: FloatArray) -> Smooth:
-        scaling, middle = Scaling.of(features), float(np.median(targets))
+    def of_each(features: FloatArray, targets: FloatArray) -> list[Smooth]:
+        """Return the function of each target; features and targets have a row for each sample."""
+        scaling, middles = Scaling.of(features), np.median(targets, axis=0)
         points = scaling.scaled(features) / LENGTH
         covariances = _covariances(squared_distances(points, points))
         covariances[np.diag_indices_from(covariances)] += NOISE
-        return Smooth(scaling, points, np.linalg.solve(covariances, targets - middle).astype(np.float64), middle)
+        weights = np.linalg.solve(covariances, targets - middles).astype(np.float64)
+        return [Smooth(scaling, points, *one) for one in zip(weights.T, map(float, middles), strict=True)]
 
     def predict(self, features: FloatArray) -> FloatArray:
         """Return the value for each row of features, shape (rows,)."""
@@ -381,6 +383,15 @@ class ModelCalls:
     calls: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """The samples of one set of conditions, the whole models of them, and the card in the precision."""
+
+    samples: Samples
+    models: Sequence[ModelCalls]
+    card: Card
+
+
 def sum_factor(
     groups: Sequence[str], costs: FloatArray, errors: FloatArray, deviations: FloatArray, models: Iterable[ModelCalls]
 ) -> float | None:
@@ -457,9 +468,10 @@ class CallCosts:
 
 @dataclass(frozen=True)
 class LearnedCosts:
-    """Learned costs of operators under one set of conditions.
+    """Learned costs of operators on a card in a precision; ``cards`` are those of all conditions, by their keys.
 
-    ``functions`` predict the logarithm of time over the time that the card's rates give, and the logarithm of power.
+    ``functions`` predict the logarithms of time over the time that the card's rates give, and of power over its limit.
+    They are learned from the samples of all conditions, so that kinds without samples under some have those of others.
 
     ``few`` are the surroundings of kinds with too few samples for a function of their own. ``deviations`` are those of
     time and of energy. ``sum_factors`` are the numbers of deviations within which nine tenths of the sums of held-out
@@ -467,6 +479,7 @@ class LearnedCosts:
     """
 
     card: Card
+    cards: Mapping[str, Card]
     functions: Mapping[str, Function]
     surroundings: Mapping[str, Surroundings]
     few: Mapping[str, Surroundings]
@@ -496,7 +509,9 @@ class LearnedCosts:
         return CallCosts(
             groups=groups_of(kinds, is_outside & ~is_new),
             times_s=times_s,
-            energies_j=unknown if powers is None else times_s * np.exp(powers.predict(found, kinds)),
+            energies_j=unknown
+            if powers is None
+            else times_s * self.card.power_limit_w * np.exp(powers.predict(found, kinds)),
             time_deviations=deviations.get(TIME, unknown),
             energy_deviations=deviations.get(ENERGY, unknown),
             is_outside=is_outside,
