@@ -25,7 +25,17 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.values import InputData, parse_input_data
-from opcost.prediction.learned_costs import ENERGY, POWER, TIME, Deviations, LearnedCosts, Lesson, ModelCalls
+from opcost.prediction.learned_costs import (
+    ENERGY,
+    POWER,
+    SMALL,
+    TIME,
+    Deviations,
+    LearnedCosts,
+    Lesson,
+    ModelCalls,
+    under_any,
+)
 from opcost.prediction.samples import cases_of
 from opcost.running.request import Request
 from opcost.stages.predict import Ground, lessons_of, training_data
@@ -176,12 +186,12 @@ def family_row(
     """Return the predicted over the measured costs of a whole, with the sum's correction, and the half widths."""
     trials, held, lesson = data.trials, data.trials.trials[0], next(iter(data.lessons.values()))
     boards = lesson.samples.boards
-    learned = LearnedCosts(lesson.card, {}, {}, {}, {}, deviations, sum_factors, boards, 0)
+    learned = LearnedCosts(lesson.card, "", {}, {}, {}, {}, deviations, sum_factors, boards, 0)
     row: dict[str, object] = {"model": whole.name, "family": whole.calls.family, "conditions": whole.conditions}
     row |= {"method": LEARNED, "time_s": whole.time_s, "energy_j": whole.energy_j}
     places, calls = list(whole.calls.places), np.array(whole.calls.calls, dtype=float)
     groups = [trials.groups[place] for place in places]
-    is_small = np.array([trials.classes[place] != trials.kinds[place] for place in places])
+    is_small = np.array([under_any(trials.classes[place]).endswith(SMALL) for place in places])
     halves, times_s = {}, np.zeros(0)
     for cost, measured, correction in (
         (TIME, whole.time_s, whole.correction_s),
@@ -266,7 +276,8 @@ def shown(name: str, table: pd.DataFrame) -> str:
     """Return a table as it is printed: of models the figures by conditions, of others all rows."""
     by = {"families": ["conditions"], "conditions": ["left_out", "conditions"]}.get(name)
     if by is None:
-        return table.round(4).to_string(index=False)
+        is_shown = table["kind"] == ALL if "kind" in table else np.ones(len(table), dtype=bool)
+        return table[is_shown].round(4).to_string(index=False)
     return "\n".join(f"{group}: {figures(own)}" for group, own in table.groupby(by, sort=False))
 
 

@@ -76,16 +76,17 @@ def learned_from(lessons: Mapping[str, Lesson], trees: int = TREES) -> LearnedCo
         tried = Trials.of(lessons, table, min(trees, TREES_FOR_ERRORS))
         deviations, sum_factors = tried.expected(everything, tried.models)
         surroundings, few = surroundings_of(table.features, table.kinds)
-        most = max(lessons.values(), key=lambda one: len(one.samples))
+        key = max(lessons, key=lambda key: len(lessons[key].samples))
         return LearnedCosts(
-            card=most.card,
+            card=lessons[key].card,
+            conditions=key,
             cards={key: one.card for key, one in lessons.items()},
             functions=table.functions(everything, trees),
             surroundings=surroundings,
             few=few,
             deviations=deviations,
             sum_factors=sum_factors,
-            boards=most.samples.boards,
+            boards=lessons[key].samples.boards,
             samples=len(everything),
         )
 
@@ -122,12 +123,13 @@ class Trials:
         families = [sorted(own) for part in parts for own in part.families]
         families = [own or shape for own, shape in zip(families, shapes, strict=True)]
         kinds = [[kind] for kind in table.kinds]
-        here = [[f"{kind} {key}"] for key, one in lessons.items() for kind in one.samples.kinds]
+        keys = [key for key, one in lessons.items() for _ in one.samples.kinds]
+        here = [[f"{kind} {key}"] for kind, key in zip(table.kinds, keys, strict=True)]
         groupings = [(families, FAMILY_FOLDS), (shapes, SHAPE_FOLDS), (kinds, KIND_FOLDS), (here, KIND_FOLDS)]
         all_folds = [folds_of(*one) for one in groupings[: None if len(lessons) > 1 else -1]]
         starts = np.cumsum([0, *map(len, parts)])
         return Trials(
-            classes=list(map(class_of, table.kinds, small)),
+            classes=list(map(class_of, table.kinds, small, keys)),
             costs={
                 TIME: np.concatenate([part.times_s for part in parts]),
                 ENERGY: np.concatenate([part.energies_j for part in parts]),

@@ -105,7 +105,7 @@ READ = (
     Subcommand(
         "predict",
         "predict what a model costs on a device, from measured operators, without a GPU; the first call learns for "
-        "half a minute",
+        "a minute and a half",
         'resnet50 --batch 64 --device "NVIDIA H200"',
         "read.predict",
         (

@@ -27,8 +27,10 @@ from opcost.summing.summation import ModelCost, sum_beside
 NORMAL_FACTOR = 1.645
 """The standard errors within which nine tenths of normally distributed errors are."""
 
-OTHER_CONDITIONS_ERRORS: Mapping[str, float] = MappingProxyType({TIME: 0.5, ENERGY: 0.5})
-"""TODO"""
+OTHER_CONDITIONS_ERRORS: Mapping[str, float] = MappingProxyType({TIME: 0.52, ENERGY: 0.64})
+"""Half the width of the interval of the logarithm that all predicted calls share where no operator was measured: the
+largest quantile of 90 % of errors of models under conditions that were left out, each card and each precision in turn
+(``docs/data/prediction/unseen_conditions.csv``, 2026-12-01)."""
 
 LEAST_SHARE = 0.01
 """The share of the time from which operators are a reason for the width of an interval."""

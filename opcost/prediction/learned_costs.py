@@ -199,7 +199,7 @@ UNKNOWN_HALF_WIDTH = 1.6
 """Half the width of the interval of a kind without samples where fewer than ``FEWEST_SCORES`` kinds were held out: that
 of energy with the 43 kinds of an H200 (2026-11-28, ``docs/log/prediction.md``)."""
 
-SMALL = ", small"
+SMALL, UNDER = ", small", " under "
 
 OUTSIDE_FACTOR, OUTSIDE_FROM = 3.0, 0.5
 """A call is outside of what was measured if it is further from the nearest sample of its kind than this factor times
@@ -302,12 +302,15 @@ class Deviations:
         levels = sizes - exponent * positions
 
         def of_classes(values: FloatArray, is_meant: Flags, usual: float) -> dict[str, float]:
-            """Return the mean of these values in each class, where few samples count less than the usual value."""
-            chosen = {name: values[own[is_meant[own]]] for name, own in places.items() if is_meant[own].any()}
-            return {
-                name: math.exp((float(np.sum(own)) + PRIOR_SAMPLES * usual) / (len(own) + PRIOR_SAMPLES))
-                for name, own in chosen.items()
-            }
+            """Return the mean of these values in each class, where few samples count less than the broader class."""
+            means: dict[str, float] = {}
+            for own_places in (places_of(list(map(under_any, classes))), places):
+                for name, own in own_places.items():
+                    chosen = values[own[is_meant[own]]]
+                    if len(chosen) and name not in means:
+                        prior = PRIOR_SAMPLES * means.get(under_any(name), usual)
+                        means[name] = (float(np.sum(chosen)) + prior) / (len(chosen) + PRIOR_SAMPLES)
+            return {name: math.exp(mean) for name, mean in means.items()}
 
         usual = float(np.mean(levels[is_known])) if is_known.any() else math.log(UNKNOWN_HALF_WIDTH)
         first = Deviations(of_classes(levels, is_known, usual), {}, math.inf, 1.0, exponent, 1.0)
@@ -315,7 +318,7 @@ class Deviations:
         inside = scores[is_known & ~is_outside]
         factor = conformal_quantile(inside) if len(inside) else 1.0
         outside = conformal_quantile(scores[is_outside]) if is_outside.any() else factor
-        kinds = [classes[int(place)].removesuffix(SMALL) for place in np.flatnonzero(is_new)]
+        kinds = [under_any(classes[int(place)]).removesuffix(SMALL) for place in np.flatnonzero(is_new)]
         sizes_of_kinds = Counter(kinds)
         weights = np.array([1.0 / sizes_of_kinds[kind] for kind in kinds])
         unknown = (weighted_quantile(errors[is_new], weights) or UNKNOWN_HALF_WIDTH) / factor
@@ -325,11 +328,12 @@ class Deviations:
     def deviations(self, classes: Sequence[str], distances: FloatArray, is_outside: Flags) -> FloatArray:
         """Return the expected deviation of each call; the arguments are as those of ``HeldOut``.
 
-        A class without samples has the value of the larger calls of its kind, or else the usual one.
+        A class without samples has the value under any conditions, else that of larger calls, else the usual one.
         """
 
         def of_classes(values: Mapping[str, float], usual: float) -> FloatArray:
-            return np.array([values.get(name, values.get(name.removesuffix(SMALL), usual)) for name in classes])
+            wider = ((name, under_any(name), under_any(name).removesuffix(SMALL)) for name in classes)
+            return np.array([next((values[name] for name in names if name in values), usual) for names in wider])
 
         usual = float(np.median(list(self.of_class.values()))) if self.of_class else self.unknown
         is_known = np.isfinite(distances)
@@ -340,9 +344,17 @@ class Deviations:
         return np.where(is_known, grown, np.where(distances == TOO_FEW, few, self.unknown))
 
 
-def class_of(kind: str, is_small: bool) -> str:
-    """Return the class of calls of a kind whose errors are alike: libraries choose other kernels for small calls."""
-    return f"{kind}{SMALL}" if is_small else kind
+def class_of(kind: str, is_small: bool, conditions: str) -> str:
+    """Return the class of calls of a kind whose errors are alike: libraries choose other kernels for small calls.
+
+    Kernels of some precisions are less regular than others. ``conditions`` are a key.
+    """
+    return f"{kind}{SMALL if is_small else ''}{UNDER}{conditions}"
+
+
+def under_any(name: str) -> str:
+    """Return the class under any conditions."""
+    return name.rpartition(UNDER)[0] or name
 
 
 def conformal_quantile(scores: FloatArray) -> float:
@@ -468,7 +480,7 @@ class CallCosts:
 
 @dataclass(frozen=True)
 class LearnedCosts:
-    """Learned costs of operators on a card in a precision; ``cards`` are those of all conditions, by their keys.
+    """Learned costs of operators on a card, with errors as under the ``conditions`` of a key; ``cards`` are by keys.
 
     ``functions`` predict the logarithms of time over the time that the card's rates give, and of power over its limit.
     They are learned from the samples of all conditions, so that kinds without samples under some have those of others.
@@ -479,6 +491,7 @@ class LearnedCosts:
     """
 
     card: Card
+    conditions: str
     cards: Mapping[str, Card]
     functions: Mapping[str, Function]
     surroundings: Mapping[str, Surroundings]
@@ -487,6 +500,10 @@ class LearnedCosts:
     sum_factors: Mapping[str, float]
     boards: Boards
     samples: int
+
+    def under(self, conditions: str, card: Card | None = None) -> LearnedCosts:
+        """Return the costs under conditions with samples, or of another card as far off as under these."""
+        return replace(self, conditions=conditions, card=card or self.cards[conditions])
 
     def costs(self, calls: Sequence[tuple[OperatorCount, InputData]]) -> CallCosts:
         raw = np.array([raw_features(count, data) for count, data in calls], dtype=float)
@@ -502,7 +519,8 @@ class LearnedCosts:
         found, base = features(raw, self.card, kinds)
         distances, is_outside = distances_to(self.surroundings, self.few, found, kinds)
         is_new, small = np.isnan(distances), is_small(raw, self.card)
-        classes, unknown = list(map(class_of, kinds, small)), np.full(len(kinds), np.nan)
+        classes = [class_of(*one, self.conditions) for one in zip(kinds, small, strict=True)]
+        unknown = np.full(len(kinds), np.nan)
         times_s = np.exp(base + self.functions[TIME].predict(found, kinds))
         powers = self.functions.get(POWER)
         deviations = {cost: one.deviations(classes, distances, is_outside) for cost, one in self.deviations.items()}

@@ -347,8 +347,8 @@ FEWEST_SAMPLES = 3
 """The fewest measured operators that a prediction is learned from: the rates of products, of the memory and of calls
 are three. Intervals hold with so few, too (``docs/log/prediction.md``)."""
 
-TRAINING_S = 30.0
-"""The expected time of training on 7,000 samples with one core."""
+TRAINING_S = 75.0
+"""The expected time of training on 12,000 samples with one core."""
 
 READING_S = 10.0
 """The expected time before it, in which rows and counts are read."""
@@ -404,11 +404,11 @@ def knowledge(found: Learned, ground: Ground, conditions: Conditions) -> Knowled
     """Return what is known under some conditions, with the rates of the nearest ones if these have too few rows."""
     learned, errors = found
     if conditions.key in learned.cards:
-        return Knowledge(replace(learned, card=learned.cards[conditions.key]), errors[conditions.key])
+        return Knowledge(learned.under(conditions.key), errors[conditions.key])
     known = {one: number for one, number in ground.numbers.items() if one.key in learned.cards}
     start = replace(ground, numbers=known).nearest_to(conditions)
     card = ground.scaled(learned.cards[start.key], start, conditions)
-    return Knowledge(replace(learned, card=card), errors[start.key], start)
+    return Knowledge(learned.under(start.key, card), errors[start.key], start)
 
 
 def kept_costs(name: str, folder: Path) -> Learned | None:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
@@ -37,6 +39,7 @@ from opcost.prediction.learned_costs import (
 from opcost.prediction.samples import Boards, Card
 from opcost.summing.summation import EnergyBasis, ModelCost
 
+ROOT = Path(__file__).parents[2]
 SPEC = TensorSpec((64, 64), "float32")
 NO_ERRORS = SumErrors(Differences(9, 0.0, 0.0), Differences(9, 0.0, 0.0))
 
@@ -56,6 +59,7 @@ def learned(board_deviation: float = 0.0, unknown: float = 0.5) -> LearnedCosts:
     function = Function(Forest(root, np.zeros(1), root, root, np.array([5.0]), root, 0), {}, {"relu": 0.0})
     return LearnedCosts(
         card=Card(1, 1e13, 1e13, 1e12, 1e-6),
+        conditions="one",
         cards={},
         functions={TIME: function, POWER: function},
         surroundings={"relu": around},
@@ -180,6 +184,14 @@ def test_rates_of_other_conditions_widen_the_interval_by_the_error_that_all_call
     assert half_width(found.energy_j) == pytest.approx(np.hypot(0.2, shared[ENERGY]))
     assert WidthReason.OTHER_CONDITIONS in reasons(found)
     assert found.start == SIMULATED_CONDITIONS
+
+
+@pytest.mark.parametrize("cost", [TIME, ENERGY])
+def test_that_error_is_the_largest_quantile_of_conditions_that_were_left_out(cost: str) -> None:
+    rows = pd.read_csv(ROOT / "docs/data/prediction/unseen_conditions.csv")
+    errors = np.log(rows[f"{cost}_ratio"]).abs().groupby(rows["left_out"])
+    assert len(errors) == 6
+    assert OTHER_CONDITIONS_ERRORS[cost] == pytest.approx(errors.quantile(0.9, interpolation="higher").max(), abs=0.01)
 
 
 @pytest.mark.parametrize("is_assumed", [True, False])

@@ -188,7 +188,7 @@ def test_costs_of_a_kind_that_was_measured_on_another_card_only_are_learned_from
     samples, other = samples_of(COUNTS), slower(samples_of(COUNTS[::2]), 3.0)
     lessons = {"one": Lesson(samples, (), card_of(samples, 100)), "other": Lesson(other, (), card_of(other, 100))}
     found = learned_from(lessons, TREES)
-    on_other = replace(found, card=found.cards["other"])
+    on_other = found.under("other")
     assert found.card == found.cards["one"]
     relus = [(relu(2**power, 2**9), NORMAL_DATA) for power in range(6, 11)]
     costs = on_other.costs(relus)
