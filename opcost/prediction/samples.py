@@ -180,14 +180,14 @@ class DataSheet:
     """
 
     product: str
+    source: str
     multiprocessors: int
-    memory_bytes: int
+    memory_bytes: float
     byte_rate: float
     fp32_rate: float
     tf32_rate: float
     half_rate: float
     power_limit_w: float
-    source: str
 
     def rates_in(self, precision: str) -> tuple[float, float, float]:
         """Return the rates of convolutions and of other products in a ``Precision``, and that of the memory."""

@@ -238,15 +238,19 @@ class Ground:
         like = next(iter(of_device or (one for one in most if sheets and one.device_type == "cuda")), None)
         if like is None:
             rows = ", ".join(sorted({one.device_product for one in most})) or "no device"
-            text = f"no row and no data sheet of it; there are rows of {rows}, and sheets of {', '.join(self.sheets)}"
+            text = f"no row and no data sheet of it; there are rows of {rows}, and sheets of {some_of([*self.sheets])}"
             raise UserError(f"--device {device or 'cuda'}: {text}")
         wanted = replace(
             like, precision=precision, cache=WARM, execution=execution or usual_execution(like.device_type)
         )
         if not of_device:
             sheet = sheets[0]
-            on_card = {"device_product": sheet.product, "device_memory_bytes": int(sheet.memory_bytes)}
-            wanted = replace(wanted, **on_card, device_power_limit_w=sheet.power_limit_w)
+            wanted = replace(
+                wanted,
+                device_product=sheet.product,
+                device_memory_bytes=int(sheet.memory_bytes),
+                device_power_limit_w=sheet.power_limit_w,
+            )
         start = self.nearest_to(wanted)
         names = ("device_type", "device_product", "precision", "execution")
         is_measured = all(getattr(start, name) == getattr(wanted, name) for name in names)
@@ -291,7 +295,7 @@ class Ground:
         if conditions.device_type == "cpu":
             return conditions.cpu_threads or 1
         sheet = self.sheets.get(conditions.device_product)
-        return USUAL if sheet is None else int(sheet.multiprocessors)
+        return USUAL if sheet is None else sheet.multiprocessors
 
 
 def _write_next(request: Request, config: ModelConfig, calls: Sequence[PredictedCalls], number: int) -> str:

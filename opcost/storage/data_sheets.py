@@ -15,7 +15,7 @@ def data_sheets() -> dict[str, DataSheet]:
     found = {}
     with TABLE.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            product, source = row.pop("product"), row.pop("source")
-            numbers = {name: float(value) for name, value in row.items()}
-            found[product] = DataSheet(product=product, source=source, **numbers)
+            product, source, multiprocessors = (row.pop(name) for name in ("product", "source", "multiprocessors"))
+            rates = {name: float(value) for name, value in row.items()}
+            found[product] = DataSheet(product, source, int(multiprocessors), **rates)
     return found
