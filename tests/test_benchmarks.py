@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 from seeds import Seeds
+from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import rows_of
@@ -332,30 +333,34 @@ def synthetic(benchmark):
         boards=samples.Boards({}, 0.02),
     )
     wholes = []
+    learned_costs = benchmark("opcost.prediction.learned_costs")
     for family in "ab":
         places = tuple(place for place, own in enumerate(families) if family in own)
-        model = benchmark("opcost.prediction.learned_costs").ModelCalls(family, places, (2,) * len(places))
+        model = learned_costs.ModelCalls(family, places, (2,) * len(places))
         costs = (2 * held.times_s[list(places)].sum(), 2 * held.energies_j[list(places)].sum())
-        wholes.append(data.Whole(f"{family}_32x3", model, *costs))
-    return data.TrainingData(held, calls, wholes)
+        wholes.append(data.Whole(f"{family}_32x3", data.named(SIMULATED_CONDITIONS), model, *costs))
+    lesson = learned_costs.Lesson(held, [one.calls for one in wholes], samples.card_of(held, 132))
+    key = SIMULATED_CONDITIONS.key
+    ground = data.Ground({SIMULATED_CONDITIONS: 30}, {})
+    return data.Committed(ground, {key: SIMULATED_CONDITIONS}, {key: lesson}, wholes, calls)
 
 
-def test_no_tuple_of_a_held_out_family_is_learned_from(benchmark, synthetic, monkeypatch):
+def test_nothing_of_a_held_out_family_is_in_its_predictions_and_intervals(benchmark, synthetic, monkeypatch):
     script = benchmark("prediction")
-    seen = []
+    expected, seen = script.Trials.expected, []
 
-    def learned(known):
-        seen.append(known)
-        return benchmark("opcost.learners").learned_from(known.samples, [], 132)
+    def recorded(trials, places, models):
+        seen.append((set(places), [one.family for one in models]))
+        return expected(trials, places, models)
 
-    monkeypatch.setattr(script, "learned_costs", learned)
-    rows = script.family_rows(synthetic, "a")
-    (known,) = seen
-    assert set(known.samples.families) == {frozenset("b")}
-    assert [(whole.name, len(whole.calls.places)) for whole in known.wholes] == [("b_32x3", 10)]
-    (row,) = rows
-    assert (row["model"], row["method"]) == ("a_32x3", "learned")
-    assert (row["time_ratio"], row["energy_ratio"]) == (pytest.approx(1, rel=0.2), pytest.approx(1, rel=0.2))
+    monkeypatch.setattr(script.Trials, "expected", recorded)
+    rows = script.families(synthetic)
+    without_a, without_b = ({place for place in range(30) if place % 3 == own} for own in (1, 0))
+    assert seen == [(without_a, ["b"]), (without_b, ["a"])]
+    assert list(rows["model"]) == ["a_32x3", "b_32x3"]
+    for cost in ("time", "energy"):
+        assert list(rows[f"{cost}_ratio"]) == [pytest.approx(1, rel=0.2)] * 2
+        assert (rows[f"{cost}_half_width"] > 0).all()
 
 
 def test_kinds_of_few_samples_have_one_row_together(benchmark):

@@ -277,7 +277,7 @@ def _predicted(
     if measured is not None:
         conditions = next(iter(measured.conditions.values()))
         device, execution = conditions.device_product, conditions.execution
-    wish = CurveWish(device, execution, is_here=not arguments.no_measure)
+    wish = CurveWish(device, execution)
     return predict_sweep(request, swept, wish, cache_folder(), progress)
 
 

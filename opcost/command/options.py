@@ -496,9 +496,6 @@ MEASURE_NEXT = Option(
     kinds.count,
     default=0,
 )
-ALLOW_EXTRAPOLATION = switch("--allow-extrapolation", argparse.SUPPRESS)
-"""An option of earlier versions, which refused some predictions. It changes nothing."""
-
 # Measuring, and which measurements are summed or shown.
 DURATION = OneOf(
     Option(

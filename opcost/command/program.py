@@ -122,12 +122,12 @@ READ = (
     Subcommand(
         "predict",
         "predict what a model costs on a device, from measured operators, without a GPU; the first call learns for "
-        "half a minute",
+        "a minute and a half",
         'resnet50 --batch 64 --device "NVIDIA H200"',
         "read.predict",
         (
             *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, o.BATCH, *o.MODEL_KEYS, *o.STEP_KEYS, o.SHOWN_DEVICE),
-            *(o.SHOWN_EXECUTION, o.MEASURE_NEXT, o.ALLOW_EXTRAPOLATION, o.ALLOW_CODE, *o.RATES, o.JSON_OBJECT),
+            *(o.SHOWN_EXECUTION, o.MEASURE_NEXT, o.ALLOW_CODE, *o.RATES, o.JSON_OBJECT),
             *(*o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
     ),
@@ -208,7 +208,7 @@ MEASURE = (
         (
             *(o.MODEL_OR_FOLDER, o.SWEPT, o.INPUT_SIZE, *o.MODEL_KEYS, o.SWEEP_REPETITIONS, o.SWEEP_SECONDS),
             *(o.EXECUTION, o.METER, o.SWEPT_DEVICE, o.WAIT, o.ALLOW_CODE, o.KERNELS, o.ONLY_PREDICT, o.NO_PREDICT),
-            *(o.ALLOW_EXTRAPOLATION, o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
+            *(o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
             *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
         _database,

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from opcost.columns import grouped
 from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import CountsByPhase, OperatorCount, tuple_key
 from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec, distinct_specs, tensor_specs
@@ -149,13 +150,55 @@ RELATED_FAMILIES = {"wide": "resnet", "resnext": "resnet"}
 
 @dataclass(frozen=True)
 class Card:
-    """A card: its multiprocessors, the rates in FLOP/s and B/s that its rows reach, and the shortest time of a call."""
+    """A card in a precision: the rates in FLOP/s and B/s that its rows reach, and the shortest time of a call.
+
+    Powers are learned as shares of ``power_limit_w``, 1 where it is unknown.
+    """
 
     multiprocessors: int
     convolution_rate: float
     product_rate: float
     byte_rate: float
     launch_s: float
+    power_limit_w: float = 1.0
+
+    def scaled(self, own: DataSheet, own_precision: str, other: DataSheet, precision: str) -> Card:
+        """Return another card in a precision, whose rates are to these as those of the data sheets are."""
+        rates, others = own.rates_in(own_precision), other.rates_in(precision)
+        convolution, product, memory = (there / here for here, there in zip(rates, others, strict=True))
+        return Card(
+            multiprocessors=other.multiprocessors,
+            convolution_rate=self.convolution_rate * convolution,
+            product_rate=self.product_rate * product,
+            byte_rate=self.byte_rate * memory,
+            launch_s=self.launch_s,
+            power_limit_w=other.power_limit_w,
+        )
+
+
+@dataclass(frozen=True)
+class DataSheet:
+    """What the maker of a card says of it: rates in FLOP/s, without sparsity, and in B/s. ``source`` names the text.
+
+    The rate of TF32 is that of fp32 where a card has none. ``half`` is that of bf16 and fp16 with sums in fp32.
+    """
+
+    product: str
+    source: str
+    multiprocessors: int
+    memory_bytes: float
+    byte_rate: float
+    fp32_rate: float
+    tf32_rate: float
+    half_rate: float
+    power_limit_w: float
+
+    def rates_in(self, precision: str) -> tuple[float, float, float]:
+        """Return the rates of convolutions and of other products in a ``Precision``, and that of the memory."""
+        if precision in DTYPES or precision in AUTOCAST_DTYPES:
+            return self.half_rate, self.half_rate, self.byte_rate
+        convolution = self.fp32_rate if precision == "fp32" else self.tf32_rate
+        return convolution, self.tf32_rate if precision == "tf32" else self.fp32_rate, self.byte_rate
 
 
 def kind_of(count: OperatorCount) -> str:
@@ -231,7 +274,8 @@ def feature_names() -> tuple[str, ...]:
     names += [f"alignment of {name}" for name in ALIGNED]
     names += [f"{what} of {rows}x{columns} tiles" for rows, columns, _ in TILES for what in ("waves", "last wave")]
     names += ["log tile time", "log memory time", "log tile over memory time", "log intensity"]
-    return (*names, "log input over output", "log weights over input")
+    names += ["log input over output", "log weights over input"]
+    return (*names, "log convolution rate", "log product rate", "log byte rate")
 
 
 def features(raw: FloatArray, card: Card, kinds: Sequence[str]) -> tuple[FloatArray, FloatArray]:
@@ -272,6 +316,7 @@ def features(raw: FloatArray, card: Card, kinds: Sequence[str]) -> tuple[FloatAr
         np.log1p(of["flop"] / np.maximum(1, of["memory_bytes"])),
         np.log((of["input_elements"] + 1) / (of["output_elements"] + 1)),
         np.log((of["weights"] + 1) / (of["input_elements"] + 1)),
+        *(np.full(len(raw), math.log(rate)) for rate in (card.convolution_rate, card.product_rate, card.byte_rate)),
     ]
     base = np.log(card.launch_s * np.maximum(1, of["kernels"]) + tile_s + memory_s)
     # Trees compare numbers of 32 bits.
@@ -443,7 +488,7 @@ def boards_of(cases: Iterable[Sequence[MeasurementRow]]) -> Boards:
     return Boards(offsets, deviation)
 
 
-def card_of(samples: Samples, multiprocessors: int) -> Card:
+def card_of(samples: Samples, multiprocessors: int, power_limit_w: float | None = None) -> Card:
     """Return a card's rates: the highest of products, or of the other ones, and nearly the highest of large calls."""
     flop, memory_bytes = samples.raw[:, 0], samples.raw[:, 1]
     rates = flop / samples.times_s
@@ -455,7 +500,8 @@ def card_of(samples: Samples, multiprocessors: int) -> Card:
     large = memory_bytes >= min(LARGE_BYTES, float(np.quantile(memory_bytes, TOP_QUANTILE)))
     byte_rate = float(np.quantile(memory_bytes[large] / samples.times_s[large], TOP_QUANTILE))
     highest = max(convolution, product) or byte_rate
-    return Card(multiprocessors, convolution or highest, product or highest, byte_rate, float(samples.times_s.min()))
+    launch_s = float(samples.times_s.min())
+    return Card(multiprocessors, convolution or highest, product or highest, byte_rate, launch_s, power_limit_w or 1.0)
 
 
 def family_of(model: OperatorTuple) -> str:
@@ -466,6 +512,6 @@ def family_of(model: OperatorTuple) -> str:
 
 
 def shape_of(kind: str, operator: OperatorTuple) -> str:
-    """Return what calls of a kind have in common that do the same work: parameters and inputs."""
+    """Return what calls of a kind have in common that do the same work in any precision: parameters and inputs."""
     parameters = [f"{name}={value}" for name, value in operator.parameters if name != "inplace"]
-    return "|".join([kind, *parameters, operator.inputs_text])
+    return "|".join([kind, *parameters, re.sub(r"\b(b?float16|float32)\b", "", operator.inputs_text)])

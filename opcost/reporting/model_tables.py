@@ -42,6 +42,7 @@ from opcost.reporting.tables import (
     steps_of_list,
     work_in_words,
 )
+from opcost.storage.data_sheets import data_sheets
 from opcost.units import (
     UNKNOWN,
     gigabytes,
@@ -347,6 +348,8 @@ MEASURED, PREDICTED = "measured", "predicted"
 TUPLES_SHOWN, LISTED = 5, 20
 """The most operators that are shown, and that the next step lists."""
 
+DEVICE_AND_PRECISION = ("device_product", "precision")
+
 ABOUT_OPERATORS = {
     WidthReason.NEW_KINDS: "of kinds without any row",
     WidthReason.UNKNOWN_FLOP: "of unknown FLOPs",
@@ -358,6 +361,7 @@ ABOUT_OPERATORS = {
 ABOUT_RUN = {
     WidthReason.FEW_FAMILIES: f"wholes of fewer than {FEWEST_SCORES} families of models are measured, so it is that of "
     "single operators",
+    WidthReason.OTHER_CONDITIONS: "no operator was measured under these conditions",
     WidthReason.ABOVE_LIMIT: "its operators draw more than the power limit, so that a run takes longer than this",
     WidthReason.UNCORRECTED: "the cache correction is unknown for this device, so the sum is not corrected",
     WidthReason.FEW_WHOLES: f"fewer than {FEWEST_WHOLES} wholes are measured here, so sums are taken to be off as on "
@@ -459,8 +463,21 @@ def _lines(found: Prediction) -> Iterator[str]:
             for one in found.run.widened
         ]
         yield f"The {interval} is wide: {'; '.join(reasons)}."
+    conditions, start = found.result.conditions, found.run.start
+    if start is not None:
+        sheets = data_sheets()
+        products = dict.fromkeys([start.device_product, conditions.device_product])
+        sources = " and ".join(sheets[name].source for name in products if name in sheets)
+        yield (
+            f"Rates are those of {start.device_product} in {start.precision}, times the ratio of data sheets "
+            f"({sources}). The interval is from models that were predicted without any row of their card or precision. "
+            "There are rows of two cards with one chip, and two cards are two: another chip may be further off."
+        )
+    if found.other_torch is not None:
+        rows, here = conditions.torch_version, found.other_torch
+        yield f"Rows are of torch {rows}, the nearest that there is to {here}, which is installed: kernels may differ."
     quantised = {short_form(one.case.operator) for one in found.run.calls if "quantized" in one.case.operator.operator}
-    if quantised and found.result.conditions.device_type != "cpu":
+    if quantised and conditions.device_type != "cpu":
         yield f"Quantised operations have no rows, and may not exist on a GPU: {some_of(sorted(quantised))}."
     memory = found.memory
     least, device = gigabytes(memory.least_bytes), gigabytes(memory.device_bytes)
@@ -529,6 +546,8 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
         "is_corrected": run.is_corrected,
         "is_above_power_limit": run.is_above_limit,
         "widened": run.widened,
+        "rates_of": None if run.start is None else {name: getattr(run.start, name) for name in DEVICE_AND_PRECISION},
+        "torch_version": found.result.conditions.torch_version,
         "samples": found.samples,
         "memory": {"least_bytes": memory.least_bytes, **asdict(memory), "is_too_much": memory.is_too_much},
         "measured_whole": None

@@ -144,7 +144,7 @@ def read_ranking_data(
     configs: Sequence[ModelConfig],
     names: Collection[str],
     known: Mapping[str, OperatorCounts] | None = None,
-    under: Conditions | None = None,
+    under: Collection[Conditions] | None = None,
 ) -> RankingData:
     """Return all that is known of these models; ``names`` are those that the user chose.
 
@@ -193,11 +193,11 @@ def read_ranking_data(
     )
 
 
-def _restricted(wanted: Callable[[str], bool], conditions: Conditions | None) -> Callable[[str], bool]:
-    if conditions is None:
+def _restricted(wanted: Callable[[str], bool], under: Collection[Conditions] | None) -> Callable[[str], bool]:
+    if under is None:
         return wanted
-    suffix = f"-{conditions.key}"
-    return lambda key: key.endswith(suffix) and wanted(key)
+    suffixes = tuple(f"-{one.key}" for one in under)
+    return lambda key: key.endswith(suffixes) and wanted(key)
 
 
 def _counts(

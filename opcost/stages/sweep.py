@@ -55,11 +55,11 @@ from opcost.progress import Progress
 from opcost.running.bench import Bench, HoldingBench
 from opcost.running.campaign import costs_of, in_one_line
 from opcost.running.engine import Job, OpenBench, Worker, carry_out, executor_of
-from opcost.running.expected_times import BETWEEN_S, numbers_of_rows, opening_parts_s, size_of
+from opcost.running.expected_times import BETWEEN_S, opening_parts_s, size_of
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
 from opcost.running.request import RunRequest
 from opcost.stages.make_configs import config_of, configs_of, scratch_folder
-from opcost.stages.predict import computing_counts, conditions_for, measurements_of, trained
+from opcost.stages.predict import Ground, computing_counts, measurements_of, trained
 from opcost.stages.wanted_model import WantedModel, named_configs
 from opcost.storage.code_files import lacks_parameter
 from opcost.storage.configs import ModelConfig, model_tuple
@@ -357,11 +357,10 @@ class SweepJob(Job):
 
 @dataclass(frozen=True)
 class CurveWish:
-    """Where to predict: a part of a product's name, whether it is the device that measures, and the execution."""
+    """Where to predict: a part of a product's name, and the execution."""
 
     device: str | None
     execution: str | None
-    is_here: bool = False
 
 
 @dataclass(frozen=True)
@@ -385,13 +384,9 @@ def predict_sweep(
             counted[point] = "; ".join(error.lines)
     learned, missing = None, ""
     try:
-        numbers = numbers_of_rows(request.database.operator_measurements)
-        if wish.is_here and numbers and not any(is_meant(wish.device, one) for one in numbers):
-            products = " or ".join(f"'{name}'" for name in sorted({one.device_product for one in numbers}))
-            remedy = f"predict for another device with --no-measure --device: {products}"
-            raise UserError(f"no operator was measured on {wish.device}; {remedy}")
-        conditions = conditions_for(numbers, wish.device, wish.execution, sweep.points[0].config.precision)
-        learned = trained(request, conditions, cache, progress)
+        ground = Ground.of(request)
+        conditions = ground.conditions_for(wish.device, wish.execution, sweep.points[0].config.precision)
+        learned = trained(request, ground, conditions, cache, progress)
     except UserError as error:
         missing = "; ".join(error.lines)
     except ModuleNotFoundError as error:
