@@ -30,6 +30,7 @@ from opcost.prediction.learned_costs import (
     POWER,
     SMALL,
     TIME,
+    UNDER,
     Deviations,
     LearnedCosts,
     Lesson,
@@ -182,12 +183,13 @@ def families(data: Committed) -> pd.DataFrame:
 
 
 def family_row(
-    data: Committed, whole: Whole, deviations: Mapping[str, Deviations], sum_factors: Mapping[str, float]
+    data: Committed, whole: Whole, deviations: Mapping[str, Deviations], sum_factors: Mapping[str, Mapping[str, float]]
 ) -> dict[str, object]:
     """Return the predicted over the measured costs of a whole, with the sum's correction, and the half widths."""
     trials, held, lesson = data.trials, data.trials.trials[0], next(iter(data.lessons.values()))
     boards = lesson.samples.boards
-    learned = LearnedCosts(lesson.card, "", {}, {}, {}, {}, deviations, sum_factors, boards, 0)
+    key = trials.classes[whole.calls.places[0]].rpartition(UNDER)[2]
+    learned = LearnedCosts(lesson.card, key, {}, {}, {}, {}, deviations, sum_factors, boards, 0)
     row: dict[str, object] = {"model": whole.name, "family": whole.calls.family, "conditions": whole.conditions}
     row |= {"method": LEARNED, "time_s": whole.time_s, "energy_j": whole.energy_j}
     places, calls = list(whole.calls.places), np.array(whole.calls.calls, dtype=float)

@@ -30,6 +30,7 @@ from opcost.prediction.learned_costs import (
     POWER,
     TARGETS,
     TIME,
+    UNDER,
     Deviations,
     Flags,
     Forest,
@@ -47,6 +48,7 @@ from opcost.prediction.learned_costs import (
     groups_of,
     places_of,
     sum_factor,
+    sum_scores,
 )
 from opcost.prediction.samples import features, is_small
 
@@ -144,9 +146,13 @@ class Trials:
         )
 
     def expected(
-        self, places: IntArray, models: Iterable[ModelCalls]
-    ) -> tuple[dict[str, Deviations], dict[str, float]]:
-        """Return the deviations that errors of some samples show, and the factors of sums that models of them show."""
+        self, places: IntArray, models: Sequence[ModelCalls]
+    ) -> tuple[dict[str, Deviations], dict[str, dict[str, float]]]:
+        """Return the deviations that errors of some samples show, and the factors of sums that models of them show.
+
+        Under conditions with too few families the factor is that of all, or the largest score if that is larger: all
+        kinds may be off to one side there.
+        """
         deviations, factors = {}, {}
         classes = [self.classes[place] for place in places]
         of_families = self.trials[0]
@@ -157,9 +163,14 @@ class Trials:
             ]
             deviations[cost] = Deviations.of(HeldOut.joined(parts))
             expected = deviations[cost].deviations(self.classes, of_families.distances, of_families.is_outside)
-            factor = sum_factor(self.groups, self.costs[cost], errors, expected, models)
-            if factor is not None:
-                factors[cost] = factor
+            scores = sum_scores(self.groups, self.costs[cost], errors, expected, models)
+            factor = sum_factor([one.family for one in models], scores)
+            if factor is None:
+                continue
+            factors[cost] = {"": factor}
+            for key, own in places_of([self.classes[one.places[0]].rpartition(UNDER)[2] for one in models]).items():
+                of_own = sum_factor([models[place].family for place in own], scores[own])
+                factors[cost][key] = max(factor, np.nanmax(scores[own], initial=0.0)) if of_own is None else of_own
         return deviations, factors
 
     @property

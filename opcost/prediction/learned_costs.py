@@ -340,7 +340,7 @@ class Deviations:
         grown = of_classes(self.of_class, usual)
         grown = grown * (DISTANCE_OFFSET + np.where(is_known, distances, 0.0)) ** self.exponent
         grown = np.where(is_outside, np.minimum(self.outside_factor * grown, self.unknown), grown)
-        few = of_classes(self.few, self.unknown)
+        few = np.minimum(of_classes(self.few, self.unknown), self.unknown)
         return np.where(is_known, grown, np.where(distances == TOO_FEW, few, self.unknown))
 
 
@@ -404,26 +404,30 @@ class Lesson:
     card: Card
 
 
-def sum_factor(
-    groups: Sequence[str], costs: FloatArray, errors: FloatArray, deviations: FloatArray, models: Iterable[ModelCalls]
-) -> float | None:
-    """Return the deviations within which nine tenths of sums are; None with too few families of models.
+def sum_scores(
+    groups: Sequence[str], costs: FloatArray, errors: FloatArray, deviations: FloatArray, models: Sequence[ModelCalls]
+) -> FloatArray:
+    """Return the score of each model: the error of its sum over the deviation that is expected, NaN if unknown.
 
-    The score of a model is the error of its sum over its deviation; a model with an unknown one has no score. Costs of
-    samples, errors of their logarithms when they were held out, and expected deviations are arrays of the shape
-    (samples,); for groups see ``groups_of``.
+    Costs of samples, errors of their logarithms when they were held out, and expected deviations are arrays of the
+    shape (samples,); for groups see ``groups_of``.
     """
-    families, scores = [], []
-    for model in models:
+    scores = np.full(len(models), np.nan)
+    for number, model in enumerate(models):
         places = list(model.places)
         actual = np.array(model.calls, dtype=float) * costs[places]
         predicted = actual * np.exp(errors[places])
         deviation = sum_deviation([groups[place] for place in places], predicted, deviations[places])
-        if math.isfinite(deviation) and np.isfinite(predicted).all():
-            families.append(model.family)
-            scores.append(abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation)
-    sizes = Counter(families)
-    return weighted_quantile(np.array(scores), np.array([1.0 / sizes[family] for family in families]))
+        scores[number] = abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation
+    return scores
+
+
+def sum_factor(families: Sequence[str], scores: FloatArray) -> float | None:
+    """Return the deviations within which nine tenths of sums are; None with too few families of models."""
+    known = [(family, score) for family, score in zip(families, scores, strict=True) if math.isfinite(score)]
+    sizes = Counter(family for family, _ in known)
+    weights = [1.0 / sizes[family] for family, _ in known]
+    return weighted_quantile(np.array([score for _, score in known]), np.array(weights))
 
 
 def groups_of(kinds: Sequence[str], is_far: Flags) -> tuple[str, ...]:
@@ -487,7 +491,7 @@ class LearnedCosts:
 
     ``few`` are the surroundings of kinds with too few samples for a function of their own. ``deviations`` are those of
     time and of energy. ``sum_factors`` are the numbers of deviations within which nine tenths of the sums of held-out
-    models are, none for a cost with too few families.
+    models are, by the keys of conditions and for all (``""``), none for a cost with too few families.
     """
 
     card: Card
@@ -497,7 +501,7 @@ class LearnedCosts:
     surroundings: Mapping[str, Surroundings]
     few: Mapping[str, Surroundings]
     deviations: Mapping[str, Deviations]
-    sum_factors: Mapping[str, float]
+    sum_factors: Mapping[str, Mapping[str, float]]
     boards: Boards
     samples: int
 
@@ -544,7 +548,8 @@ class LearnedCosts:
 
         The factor is at least that of calls: few families show that of sums, and errors of one kind do not cancel.
         """
-        factor = max(self.sum_factors.get(cost, 0.0), self.deviations[cost].factor)
+        of_sums = self.sum_factors.get(cost, {"": 0.0})
+        factor = max(of_sums.get(self.conditions, of_sums[""]), self.deviations[cost].factor)
         own = factor * sum_deviation(groups, costs, deviations)
         return math.hypot(own, SMALL_CALLS_ERROR * float(np.sum(costs[is_small])))
 

@@ -65,7 +65,7 @@ def learned(board_deviation: float = 0.0, unknown: float = 0.5) -> LearnedCosts:
         surroundings={"relu": around},
         few={},
         deviations={TIME: deviations, ENERGY: deviations},
-        sum_factors={TIME: 2.0, ENERGY: 2.0},
+        sum_factors={TIME: {"": 2.0}, ENERGY: {"": 2.0}},
         boards=Boards({}, board_deviation),
         samples=1,
     )
@@ -163,7 +163,7 @@ def test_with_wholes_of_too_few_families_the_interval_is_that_of_calls() -> None
     found = run_of(replace(learned(), sum_factors={}), "ReLU")
     assert half_width(found.time_s) == pytest.approx(0.2)
     assert WidthReason.FEW_FAMILIES in reasons(found)
-    assert WidthReason.FEW_FAMILIES in reasons(run_of(replace(learned(), sum_factors={TIME: 2.0}), "ReLU"))
+    assert WidthReason.FEW_FAMILIES in reasons(run_of(replace(learned(), sum_factors={TIME: {"": 2.0}}), "ReLU"))
 
 
 def test_the_interval_of_a_run_that_draws_more_than_the_power_limit_is_wider() -> None:

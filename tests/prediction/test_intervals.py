@@ -18,6 +18,7 @@ from opcost.prediction.learned_costs import (
     groups_of,
     sum_deviation,
     sum_factor,
+    sum_scores,
     weighted_quantile,
 )
 
@@ -135,7 +136,8 @@ def test_samples_without_an_error_are_left_out_when_parts_are_joined() -> None:
 
 def factor(errors: list[float], wholes: list[ModelCalls]) -> float | None:
     number = len(errors)
-    return sum_factor(["a"] * number, np.ones(number), np.array(errors), np.full(number, 0.1), wholes)
+    scores = sum_scores(["a"] * number, np.ones(number), np.array(errors), np.full(number, 0.1), wholes)
+    return sum_factor([one.family for one in wholes], scores)
 
 
 def models(families: list[str]) -> list[ModelCalls]:

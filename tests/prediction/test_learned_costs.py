@@ -175,7 +175,8 @@ def test_small_calls_of_a_sum_share_an_error(learned: LearnedCosts) -> None:
 def test_the_factor_of_a_sum_is_at_least_that_of_calls(learned: LearnedCosts) -> None:
     of_call = learned.deviations[TIME].factor
     arguments = (TIME, ["relu"], np.ones(1), np.full(1, 0.1), np.zeros(1, dtype=bool))
-    for sums, factor in (({}, of_call), ({TIME: 0.5 * of_call}, of_call), ({TIME: 2 * of_call}, 2 * of_call)):
+    for of_sums, factor in ((0.0, of_call), (0.5 * of_call, of_call), (2 * of_call, 2 * of_call)):
+        sums = {TIME: {"": of_sums}} if of_sums else {}
         assert replace(learned, sum_factors=sums).half_width(*arguments) == pytest.approx(0.1 * factor)
 
 
@@ -197,6 +198,21 @@ def test_costs_of_a_kind_that_was_measured_on_another_card_only_are_learned_from
     assert np.median(np.abs(costs.times_s / times_s - 1)) < 0.15
     # Costs under the conditions of each are its own.
     assert np.median(costs.times_s / found.costs(relus).times_s) == pytest.approx(3, rel=0.2)
+
+
+def test_sums_under_conditions_with_few_families_are_at_least_as_far_off_as_the_worst_of_them() -> None:
+    samples = samples_of(COUNTS, noise=0.02)
+    wrong = replace(samples, times_s=samples.times_s * np.where(np.arange(len(samples)) % 24 < 2, 1.5, 1.0))
+    models = [
+        ModelCalls(family, places, (3,) * len(places))
+        for family in FAMILIES
+        if (places := tuple(place for place, own in enumerate(samples.families) if family in own))
+    ]
+    card = card_of(samples, 100)
+    lessons = {"many": Lesson(samples, models, card), "few": Lesson(wrong, models[:1], card)}
+    factors = learned_from(lessons, TREES).sum_factors[TIME]
+    assert factors["few"] >= factors[""]
+    assert factors["few"] > factors["many"]
 
 
 def test_powers_are_shares_of_the_limit(learned: LearnedCosts) -> None:
