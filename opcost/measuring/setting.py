@@ -85,8 +85,13 @@ class ChosenConditions:
     attention: str = ANY_BACKEND
 
     def __str__(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in self.shown.items())
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The values by name; without the back end of attention where none is chosen, which most models do not need."""
         usual = {"attention": ANY_BACKEND}
-        return ",".join(f"{name}={value}" for name, value in asdict(self).items() if usual.get(name) != value)
+        return {name: value for name, value in asdict(self).items() if usual.get(name) != value}
 
     def label(self, other: ChosenConditions) -> str:
         """Return the values in which these differ from other conditions: ``bf16``, ``bf16 channels_last``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from opcost.comparing.comparison import Remark, RemarkKind, differing
@@ -272,7 +272,7 @@ def print_against(reports: Sequence[SideBySide]) -> None:
         batch, _, sample = report.input_size.partition("x")
         size = f"batch {batch}, {sample}" if batch else "batch unknown"
         # A shared memory format is named only if it is not usual.
-        shared = set(asdict(report.chosen).values()) & set(asdict(report.other_chosen).values()) - {CONTIGUOUS}
+        shared = set(report.chosen.shown.values()) & set(report.other_chosen.shown.values()) - {CONTIGUOUS}
         facts = ", ".join((report.conditions.device_product, report.conditions.execution, *shared))
         title = f"{name} ({size}) on {facts}: {these} against {others}"
         known = _measured(report.operators)
