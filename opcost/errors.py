@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 LONGEST_SHOWN = 200
@@ -73,3 +75,10 @@ def quoted(text: str) -> str:
 def shortened(text: str, longest: int = LONGEST_SHOWN, end: int = 0) -> str:
     """Return a text for a message, cut after some characters; as many as ``end`` of its last ones stay."""
     return text if len(text) <= longest + end else f"{text[:longest]}...{text[len(text) - end :]}"
+
+
+def suggestion(name: str, known: Collection[str], otherwise: str) -> str:
+    """Return a question with up to three similar names, the shortest that begin so first; else another remedy."""
+    longer = sorted((one for one in known if name and one.startswith(name)), key=lambda one: (len(one), one))
+    close = list(dict.fromkeys([*longer, *difflib.get_close_matches(name, known, n=3)]))[:3]
+    return f"did you mean {' or '.join(close)}?" if close else otherwise

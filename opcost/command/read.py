@@ -73,11 +73,12 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 
 @warning_once()
 def layers(arguments: Namespace) -> None:
+    choice = Choice(device=arguments.device, execution=arguments.execution)
+    wanted = WantedModel.from_arguments(arguments)
+
     from opcost.reporting.model_tables import layers_object, print_csv, print_layers
     from opcost.stages.model_layers import find_layers
 
-    choice = Choice(device=arguments.device, execution=arguments.execution)
-    wanted = WantedModel.from_arguments(arguments)
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
     found = find_layers(request, wanted, choice, progress)
     if arguments.json:
