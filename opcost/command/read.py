@@ -97,6 +97,7 @@ def predict(arguments: Namespace) -> None:
     wanted = WantedModel.from_arguments(arguments)
     wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    request = replace(request, folders=request.folders.read_once())
     found = find_prediction(request, wish, cache_folder(), progress)
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
 
@@ -148,8 +149,8 @@ def report(arguments: Namespace) -> None:
     from opcost.reporting.report import write_report
 
     request = Request.from_arguments(arguments)
-    # The ranking needs the same tables as the comparison.
-    request = replace(request, database=request.database.read_once())
+    # The ranking needs the same tables and configs as the comparison.
+    request = replace(request, database=request.database.read_once(), folders=request.folders.read_once())
     reports = find_comparisons(request, _runs(arguments))
     write_report(arguments.output, request, reports, rankings_of(request))
     print_line(f"{arguments.output}: {number_of(len(reports), 'model')}; open it in a browser")

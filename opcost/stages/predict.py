@@ -341,6 +341,9 @@ def trained_before(
     request: Request, conditions: Conditions, folder: Path, configs: Iterable[ModelConfig]
 ) -> Knowledge | None:
     """Return the learned costs that are kept for the present rows and models, None if there are none."""
+    if not any(folder.glob(f"learned-{conditions.key}-*")):
+        # The name needs all rows and configs.
+        return None
     return kept_costs(_name(request, conditions, configs), folder)
 
 
