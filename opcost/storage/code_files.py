@@ -7,10 +7,11 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from opcost.errors import LONGEST_SHOWN, CannotBuildError, UserError, shortened
 from opcost.operators.model_names import NOT_THERE, PACKAGE_FILE, SUFFIX, ModelName, UserCode, fingerprint_of, is_own
@@ -80,7 +81,7 @@ def _signature_in(body: Sequence[ast.stmt], name: str) -> inspect.Signature | No
     positional = [*own.posonlyargs, *own.args]
     defaults = [*[None] * (len(positional) - len(own.defaults)), *own.defaults, *own.kw_defaults]
     with_default = dict(zip((*positional, *own.kwonlyargs), defaults, strict=True))
-    of_kinds = {
+    of_kinds: Mapping[Any, Sequence[ast.arg | None]] = {
         kinds.POSITIONAL_ONLY: own.posonlyargs,
         kinds.POSITIONAL_OR_KEYWORD: own.args,
         kinds.VAR_POSITIONAL: [own.vararg],
