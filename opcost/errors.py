@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 LONGEST_SHOWN = 200
@@ -77,3 +79,10 @@ def shortened(text: str, longest: int = LONGEST_SHOWN, end: int = 0) -> str:
 
 class AttentionRefusedError(UserError):
     """The back end of attention that a user chose cannot run a call of the model on any GPU."""
+
+
+def suggestion(name: str, known: Collection[str], otherwise: str) -> str:
+    """Return a question with up to three similar names, the shortest that begin so first; else another remedy."""
+    longer = sorted((one for one in known if name and one.startswith(name)), key=lambda one: (len(one), one))
+    close = list(dict.fromkeys([*longer, *difflib.get_close_matches(name, known, n=3)]))[:3]
+    return f"did you mean {' or '.join(close)}?" if close else otherwise

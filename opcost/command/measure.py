@@ -60,9 +60,11 @@ def sample_operators(arguments: Namespace) -> None:
 
 def count(arguments: Namespace) -> int:
     """Count and print the tuples; return 2 if a model could not be counted, else 0."""
+    request = RunRequest.from_arguments(arguments)
+    request.find_typos()
+
     from opcost.stages.count import CountReport, census, count_operators, plan_counting
 
-    request = RunRequest.from_arguments(arguments)
     if arguments.dry_run:
         plans = plan_counting(request, arguments.meta)
         print_json(plans) if arguments.json else print_count_plans(plans)
@@ -104,6 +106,7 @@ def measure(arguments: Namespace) -> int:
 def measure_models(arguments: Namespace) -> int:
     """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
     request = RunRequest.from_arguments(arguments)
+    request.find_typos()
     protocol = _protocols(arguments.seconds, arguments.relative_error).wholes
     reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr(arguments.json_progress))
     print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
@@ -130,14 +133,16 @@ def _announce(plan: Sequence[UnitReport]) -> None:
 @warning_once()
 def profile(arguments: Namespace) -> int:
     """Print the profile, and write the report; return 1 if a measurement failed or a sum has no whole, else 0."""
-    from opcost.reporting.model_tables import print_profile, profile_object
-    from opcost.stages.profile import profile as profile_models
-
     request = RunRequest.from_arguments(arguments)
     model = WantedModel.from_arguments(arguments)
     if model.training is not None and (arguments.scheduler or arguments.scheduler_file):
         remedy = "leave the scheduler out, and profile it on a host that has the device"
         raise UserError(f"--mode {TRAINING}: a step is counted on the kind of device that measures it; {remedy}")
+
+    # Mistakes in the arguments and in the text of the user's code are found before torch is imported.
+    from opcost.reporting.model_tables import print_profile, profile_object
+    from opcost.stages.profile import profile as profile_models
+
     measuring = None if arguments.no_measure else _measuring(request, arguments)
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     wanted = [replace(model, input_size=size) for size in sizes or [()]]

@@ -75,11 +75,12 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 
 @warning_once()
 def layers(arguments: Namespace) -> None:
+    choice = Choice(device=arguments.device, execution=arguments.execution)
+    wanted = WantedModel.from_arguments(arguments)
+
     from opcost.reporting.model_tables import layers_object, print_csv, print_layers
     from opcost.stages.model_layers import find_layers
 
-    choice = Choice(device=arguments.device, execution=arguments.execution)
-    wanted = WantedModel.from_arguments(arguments)
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
     found = find_layers(request, wanted, choice, progress)
     if arguments.json:
@@ -98,6 +99,7 @@ def predict(arguments: Namespace) -> None:
     wanted = WantedModel.from_arguments(arguments)
     wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    request = replace(request, folders=request.folders.read_once())
     found = find_prediction(request, wish, cache_folder(), progress)
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
 
@@ -153,8 +155,8 @@ def report(arguments: Namespace) -> None:
     from opcost.reporting.report import write_report
 
     request = Request.from_arguments(arguments)
-    # The ranking needs the same tables as the comparison.
-    request = replace(request, database=request.database.read_once())
+    # The ranking needs the same tables and configs as the comparison.
+    request = replace(request, database=request.database.read_once(), folders=request.folders.read_once())
     reports = find_comparisons(request, _runs(arguments))
     write_report(arguments.output, request, reports, rankings_of(request))
     print_line(f"{arguments.output}: {number_of(len(reports), 'model')}; open it in a browser")

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.errors import UserError
+from opcost.errors import CannotBuildError, UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import STATE, is_device_name
 from opcost.measuring.setting import USUAL, Setting
@@ -18,6 +18,7 @@ from opcost.operators.counts import OperatorCounts, select
 from opcost.operators.model_names import UserCode
 from opcost.progress import warn_left_out
 from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
+from opcost.storage.code_files import check_function
 from opcost.storage.configs import ModelConfig, ModelFolders, load_whitelist
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
@@ -125,6 +126,22 @@ class RunRequest(Request):
 
     def code_of(self, config: ModelConfig) -> UserCode | None:
         return config.code if self.allow_code else None
+
+    def find_typos(self) -> None:
+        """Read the named configs, and the texts of their code that may run, before torch is imported.
+
+        Raises UserError: with a line for each mistake in a config, or for each wrong name of a function or argument.
+        """
+        lines = []
+        for config in self.configs():
+            code = self.code_of(config)
+            try:
+                if code is not None:
+                    check_function(code, dict(config.arguments))
+            except CannotBuildError as error:
+                lines.append(f"{config.where(error.key or 'model_name')}: {error}")
+        if lines:
+            raise UserError(*dict.fromkeys(lines))
 
     @property
     def check(self) -> Check | None:

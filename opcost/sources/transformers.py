@@ -19,7 +19,7 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.errors import CannotBuildError, CannotMeasureError, suggestion
 from opcost.operators.attention import IMPLEMENTATION
 from opcost.operators.generation import DECODE_CONTEXT, PREFILL, is_generating
 from opcost.operators.model_inputs import INTEGERS
@@ -33,7 +33,7 @@ from opcost.operators.tuples import (
 )
 from opcost.sources.arguments import arguments_of, building, seeded, size_mistakes, weights_file, weights_mistakes
 from opcost.sources.attention_forms import register_forms
-from opcost.sources.port import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.port import ConfiguredModel, ListedModel
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, store_weights
 from opcost.torch_backend.workload import one_line

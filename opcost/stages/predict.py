@@ -474,7 +474,11 @@ def trained_before(
     request: Request, ground: Ground, conditions: Conditions, folder: Path, configs: Iterable[ModelConfig]
 ) -> Knowledge | None:
     """Return the learned costs that are kept for the present rows and models, None if there are none."""
-    found = kept_costs(_name(request, ground.pool_of(conditions), configs), folder)
+    pool = ground.pool_of(conditions)
+    if not any(folder.glob(f"learned-{_shared(pool)}-*")):
+        # The name needs all rows and configs.
+        return None
+    found = kept_costs(_name(request, pool, configs), folder)
     return None if found is None else knowledge(found, ground, conditions)
 
 

@@ -91,24 +91,35 @@ class RankingData:
     evidence: Evidence
     newest: Mapping[Conditions, str]
     idle_powers_w: Mapping[str, float] = field(default_factory=dict)
+    _results: dict[tuple[str, str], ModelResult | None] = field(default_factory=dict, repr=False, compare=False)
 
     def roofline(self, conditions: Conditions) -> Roofline | None:
         rows = (row for row in self.operator_rows if row.conditions == conditions)
         return roofline_of_rows(rows, self.operator_counts)
 
-    def results(self, conditions: Conditions) -> list[ModelResult]:
+    def results(self, conditions: Conditions, names: Collection[str] | None = None) -> list[ModelResult]:
+        """Return the results of the models that are measured under some conditions, None for all; each is made once."""
         found = []
-        for model in self.models:
-            # A sum that consists of rows under other conditions only is none under these.
-            if are_chosen(conditions, model.config) and self.is_measured(model, conditions):
-                selection = None if model.counts is None else select(model.counts, (EVERYTHING,))
-                wholes = [row for row in model.wholes if row.conditions == conditions]
-                one = self.evidence.result(selection, wholes, conditions)
-                cost = one.cost if one.cost.parts else NOTHING_SUMMED
-                if one.whole is not None or cost.parts:
-                    phases = () if model.config.training is None else self._phases(model, selection, one)
-                    found.append(replace(one, cost=cost, phases=phases, **named_as(model.config)))
-        return found
+        for name, model in ((one.config.name, one) for one in self.models):
+            if names is None or name in names:
+                place = name, conditions.key
+                if place not in self._results:
+                    self._results[place] = self._result(model, conditions)
+                found.append(self._results[place])
+        return [one for one in found if one is not None]
+
+    def _result(self, model: CountedModel, conditions: Conditions) -> ModelResult | None:
+        # A sum that consists of rows under other conditions only is none under these.
+        if not are_chosen(conditions, model.config) or not self.is_measured(model, conditions):
+            return None
+        selection = None if model.counts is None else select(model.counts, (EVERYTHING,))
+        wholes = [row for row in model.wholes if row.conditions == conditions]
+        one = self.evidence.result(selection, wholes, conditions)
+        cost = one.cost if one.cost.parts else NOTHING_SUMMED
+        if one.whole is None and not cost.parts:
+            return None
+        phases = () if model.config.training is None else self._phases(model, selection, one)
+        return replace(one, cost=cost, phases=phases, **named_as(model.config))
 
     def _phases(self, model: CountedModel, selection: Selection | None, step: ModelResult) -> tuple[ModelResult, ...]:
         # Those under the conditions of the whole, on its board.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from opcost.errors import UserError, shortened
+from opcost.errors import CannotBuildError, UserError, shortened
 from opcost.invocation import ALLOW_CODE, command
 from opcost.measuring.conditions import CONTIGUOUS
 from opcost.measuring.precisions import TORCH_DEFAULT
@@ -26,7 +26,8 @@ from opcost.operators.model_names import ModelName, UserCode
 from opcost.operators.training import INFERENCE, TRAINING, Training
 from opcost.operators.tuples import PlainValue
 from opcost.running.request import Request
-from opcost.sources.registry import published_models
+from opcost.sources.registry import check_that_code_may_run, published_models
+from opcost.storage.code_files import check_function, find_code
 from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, chosen_by
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, is_counted
 from opcost.storage.schemas import argument_in, case_name, tree_text, without_size
@@ -94,10 +95,28 @@ class WantedModel:
         """Return the model with further arguments, which replace its own of the same names."""
         return replace(self, arguments=tuple(sorted({**dict(self.arguments), **further}.items())))
 
+    def code(self) -> UserCode | None:
+        """Return the user's code, None for other models. Raises UserError: there is none, see ``check_function``."""
+        named = ModelName.of(self.model_name)
+        if not named.is_file:
+            return None
+        try:
+            code = find_code(named, Path.cwd())
+            check_function(code, dict(self.arguments))
+            return code
+        except CannotBuildError as error:
+            raise UserError(f"{self.where(error.key or 'model_name')}: {error}") from None
+        except UserError as error:
+            raise UserError(*(f"{self.where('model_name')}: {line}" for line in error.lines)) from None
+
     @staticmethod
     def from_arguments(arguments: Namespace) -> WantedModel:
-        """Return the model that a command line names. Raises UserError: one of its arguments is wrong."""
-        return WantedModel(
+        """Return the model that a command line names.
+
+        Raises UserError: an argument for building it cannot be read; or the model is code that may not run, or whose
+        text shows a mistake, which is found before torch is imported.
+        """
+        wanted = WantedModel(
             arguments.model,
             arguments.input_size or (),
             arguments.precision,
@@ -106,6 +125,11 @@ class WantedModel:
             training=training_in(arguments),
             arguments=arguments_of(arguments.argument),
         )
+        if ModelName.of(wanted.model_name).is_file:
+            if not arguments.allow_code:
+                raise UserError(*check_that_code_may_run(wanted))
+            wanted.code()
+        return wanted
 
     @staticmethod
     def of(config: ModelConfig) -> WantedModel | None:

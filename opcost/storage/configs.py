@@ -377,10 +377,23 @@ class ModelFolders:
     own: Path
     shipped: Path | None = None
     taken: frozenset[str] = frozenset()
+    _loaded: dict[tuple[Path, Path], list[ModelConfig]] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def of(folders: UserFolders) -> ModelFolders:
         return ModelFolders(folders.measurements, folders.shipped_measurements)
+
+    def read_once(self) -> ModelFolders:
+        """Return the same folders for a command that changes no config: each is read at most once."""
+        return self if self._loaded is not None else replace(self, _loaded={})
+
+    def _load(self, folder: str, check: Callable[[ModelConfig], list[str]] | None = None) -> list[ModelConfig]:
+        place, known = (self.path_of(folder), self.own / folder), self._loaded if check is None else None
+        if known is None:
+            return load_config(*place, check)
+        if place not in known:
+            known[place] = load_config(*place)
+        return known[place]
 
     def configs(
         self, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
@@ -415,7 +428,7 @@ class ModelFolders:
         lines: list[str] = []
         for folder in folders:
             try:
-                configs.extend(load_config(self.path_of(folder), self.own / folder, check))
+                configs.extend(self._load(folder, check))
             except UserError as error:
                 lines.extend(error.lines)
         collisions = self._collisions(configs)
@@ -514,7 +527,7 @@ class ModelFolders:
     def _listed(self, folder: str) -> list[ModelConfig]:
         """Return the cases of a config with lists; none if it has no lists, or a mistake."""
         try:
-            return [config for config in load_config(self.path_of(folder), self.own / folder) if config.lists]
+            return [config for config in self._load(folder) if config.lists]
         except UserError:
             return []
 
