@@ -26,6 +26,11 @@ def _database(arguments: Namespace) -> Path | None:
     return None if arguments.dry_run else folders.database
 
 
+def _of_measuring(arguments: Namespace) -> Path | None:
+    """Return the database, None if nothing is to be measured: looking leaves no log."""
+    return None if arguments.no_measure else _database(arguments)
+
+
 def _present(folder: Path | None) -> Path | None:
     """Return a folder that exists: a log would make a mistyped database."""
     return folder if folder is not None and folder.is_dir() else None
@@ -157,7 +162,7 @@ MEASURE = (
             *(o.EXECUTION, o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
             *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
-        _database,
+        _of_measuring,
     ),
     Subcommand(
         "tokens",
@@ -191,7 +196,7 @@ MEASURE = (
             *(o.ALLOW_EXTRAPOLATION, o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
             *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
-        _database,
+        _of_measuring,
     ),
 )
 METERS = (
@@ -236,6 +241,14 @@ FILES = (
         "verify.merge",
         (o.INTO, o.OTHERS, o.VERBOSE),
         lambda arguments: _present(arguments.into),
+    ),
+    Subcommand(
+        "forget",
+        "remove the config, the counts and the report that a profile left of a model, perhaps also its rows",
+        "resnet18_8x3x224x224 --dry-run",
+        "verify.forget",
+        (o.FORGOTTEN_NAMES, o.ROWS, o.DRY_RUN, *o.FOLDERS, o.VERBOSE),
+        before=(("profile", "resnet18 8x3x224x224 --device cpu --seconds 0.1"),),
     ),
 )
 STEPS = (

@@ -15,6 +15,7 @@ from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fiel
 from opcost.operators.counts import FORMULA_REMEDY, Share, flop_missing_reason
 from opcost.reporting.ranking_notes import condition_words
 from opcost.reporting.tables import (
+    NEXT_STEPS,
     Column,
     Table,
     doubt_mark,
@@ -156,8 +157,7 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
         print_line(f"expected time to measure on {report.device_product}: {duration(report.expected_s)}")
     print_origin()
     if not dry_run:
-        print_line("\nNext steps:")
-        print_commands(steps_of_list(report.name, "measure them"))
+        print_commands(steps_of_list(report.name, "measure them"), NEXT_STEPS)
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from opcost.columns import Columns, by_column, columns_of, grouped
 from opcost.comparing.layers import NO_LAYER, LayerRow, Layers
-from opcost.comparing.predicted_run import PredictedCalls, WidthReason
+from opcost.comparing.predicted_run import PredictedCalls, Range, WidthReason
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.estimates import total_if_known
 from opcost.invocation import command, command_line
@@ -27,6 +27,7 @@ from opcost.reporting.output import write_csv
 from opcost.reporting.tables import (
     DOUBTFUL,
     LINES_SHOWN,
+    NEXT_STEPS,
     OPERATOR_ON_INPUTS,
     Column,
     Table,
@@ -120,7 +121,8 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
         (command("profile", *words, "--device", "cpu", "--seconds", "0.5"), "measure on this CPU, with short loops"),
         (command("profile", *words, "--device", "H200", "--dry-run"), "the time that it takes on an H200"),
     ]
-    names = [model.name for model in profile.models if model.known]
+    # Other commands know a model by its config.
+    names = [model.name for model in profile.models if model.known and model.config is not None]
     if names:
         of_mode = () if mode == INFERENCE else ("--mode", mode)
         steps.append((command("show", *names, *of_mode, "--operators"), "the operators on the devices above"))
@@ -255,7 +257,7 @@ def layer_notes(report: LayersReport) -> list[str]:
             "The database has the model with other operators, from another version or device: its sum there is another."
         )
     if report.others:
-        notes.append(f"There are rows of {', '.join(report.others)}, too: use --device.")
+        notes.append(f"There are rows of {', '.join(report.others)}, too: name the device.")
     return notes
 
 
@@ -403,8 +405,20 @@ def print_prediction(found: Prediction) -> None:
         purpose = f"list the {number_of(most, 'least certain operator')}, to measure"
         steps = [(f"{command_line()} --measure-next {most}", purpose)]
     if steps:
-        print_line("\nNext steps:")
-        print_commands(steps)
+        print_commands(steps, NEXT_STEPS)
+
+
+def prediction_line(found: Prediction) -> dict[str, object]:
+    """Return the cost with plain values, for a data frame: intervals have a column for each end."""
+    line: dict[str, object] = {}
+    for name, value in prediction_object(found).items():
+        if isinstance(value, Range):
+            quantity, _, unit = name.rpartition("_")
+            ends = {f"{quantity}_lower_{unit}": value.lower, f"{quantity}_upper_{unit}": value.upper}
+            line |= {name: value.value, **ends}
+        elif value is None or isinstance(value, str | int | float):
+            line[name] = value
+    return line
 
 
 def _source_of(found: Prediction) -> str:

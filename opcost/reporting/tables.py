@@ -11,7 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from operator import itemgetter
@@ -43,7 +44,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 ELLIPSIS = "…"
 NEW_LINE = "\n"
-LOG_WIDTH = 160
+LOG_WIDTH, PAGE_WIDTH = 160, 100
 MINIMUM_WIDTH = 40
 
 GAP = 2
@@ -53,6 +54,7 @@ LINES_SHOWN = 15
 """The operators, and the kinds, that are shown unless another number is asked for."""
 
 DOUBTFUL = "(!)"
+NEXT_STEPS = "\nNext steps:"
 
 READ_AS: Mapping[str, Callable[[Any], str]] = {
     "s": milliseconds,
@@ -174,8 +176,9 @@ Line: TypeAlias = tuple[str, bool]
 
 
 class Drawn(NamedTuple):
-    """A table that fits, and the titles of the columns that it leaves out: for their width, or without known values."""
+    """A table that fits: its columns, and the titles of those left out, for their width or without known values."""
 
+    columns: list[Filled]
     lines: list[Line]
     left_out: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -193,7 +196,8 @@ def drawn(columns: Sequence[Filled], width: int, block: int) -> Drawn:
             break
         del kept[index]
     left_out = tuple(one[0].title for one in known if not any(one is shown for shown in kept))
-    return Drawn(list(_blocks(kept, width, block) if widths is None else _table(kept, widths)), left_out, unknown)
+    lines = _blocks(kept, width, block) if widths is None else _table(kept, widths)
+    return Drawn(kept, list(lines), left_out, unknown)
 
 
 def _least_width(one: Filled) -> int:
@@ -280,12 +284,71 @@ def _longest(texts: Iterable[str]) -> int:
     return max(map(cell_len, texts), default=0)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A table of a page under its title."""
+
+    title: str
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
+class Page:
+    """Tables and lines that are kept for a notebook, instead of printed; it has no commands of a shell.
+
+    Tables fit ``width`` characters and have at most ``rows`` rows.
+    """
+
+    width: int
+    rows: int
+    parts: list[Shown | str] = field(default_factory=list)
+
+    def keep(self, show: Callable[[], object]) -> Page:
+        """Keep all that a function prints by the functions of this module; return this page."""
+        before = _PAGE.set(self)
+        try:
+            show()
+        finally:
+            _PAGE.reset(before)
+        return self
+
+    def add(self, title: str, columns: Sequence[Filled], block: int) -> set[str]:
+        number, most = len(columns[0][1]), self.rows - self.rows % block
+        shown = drawn([(column, cells[:most]) for column, cells in columns], self.width, block)
+        self.parts.append(Shown(title, shown))
+        if number > most:
+            self.parts.append(f"{most // block} of {number // block} rows; to_frame() or found has all.")
+        self.parts.extend(_left_out(shown, "to_frame() or found has them"))
+        return {*shown.left_out, *shown.unknown}
+
+    def __str__(self) -> str:
+        lines = []
+        for part in self.parts:
+            if isinstance(part, Shown):
+                lines += [*wrapped(part.title, self.width), *(line for line, _ in part.drawn.lines), ""]
+            else:
+                lines += wrapped(part, self.width)
+        return "\n".join(lines)
+
+
+_PAGE: ContextVar[Page | None] = ContextVar("page", default=None)
+
+
+def _left_out(shown: Drawn, remedy: str) -> list[str]:
+    left_out, unknown = ", ".join(shown.left_out), ", ".join(shown.unknown)
+    notes = [f"Not shown at this width: {left_out}; {remedy}."] * bool(shown.left_out)
+    return notes + [f"Without a known value: {unknown}."] * bool(shown.unknown)
+
+
 def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra], block: int = 1) -> set[str]:
     """Print a table on stdout that fits its width, and lines with the columns that it leaves out; return their titles.
 
     Without a terminal it has all columns with a known value. ``block`` successive records belong together.
     """
     columns: list[Filled] = [(column, [column.text(one) for one in records]) for column in table]
+    page = _PAGE.get()
+    if page is not None:
+        return page.add(title, columns, block)
     console, width = _stdout(), _width()
     if not _has_width():
         width = max(width, _total([_least_width(one) for one in columns]))
@@ -296,10 +359,7 @@ def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra],
     for text, is_heading in shown.lines:
         console.print(Text(text, "bold" if is_heading else ""), soft_wrap=True)
     print()
-    left_out, unknown = ", ".join(shown.left_out), ", ".join(shown.unknown)
-    notes = [f"Not shown at this width: {left_out}; a wider terminal or --json has them."] * bool(shown.left_out)
-    notes += [f"Without a known value: {unknown}."] * bool(shown.unknown)
-    for note in notes:
+    for note in _left_out(shown, "a wider terminal or --json has them"):
         console.print(Text("\n".join(wrapped(note, width)), "dim"))
     return {*shown.left_out, *shown.unknown}
 
@@ -309,7 +369,11 @@ def print_line(*texts: str, hanging: int = 0, command: str = "") -> None:
 
     A ``command`` at the end of a text is then on a line of its own if all does not fit on one.
     """
+    page = _PAGE.get()
     for text in (printable(text, kept=NEW_LINE) for text in texts):
+        if page is not None:
+            page.parts.extend([text.strip()] * bool(text.strip()))
+            continue
         lines = [text]
         if _has_width() and cell_len(text) > _width():
             before = text.removesuffix(command).rstrip()
@@ -317,8 +381,12 @@ def print_line(*texts: str, hanging: int = 0, command: str = "") -> None:
         print("\n".join(lines))
 
 
-def print_commands(commands: Sequence[tuple[str, str]]) -> None:
+def print_commands(commands: Sequence[tuple[str, str]], title: str = "") -> None:
     """Print commands that can be pasted, each with its purpose: behind it, or above it if one is too wide."""
+    if _PAGE.get() is not None:
+        return
+    if title:
+        print(title)
     longest = max(len(command) for command, _ in commands)
     lines = [f"  {command:<{longest}}   # {purpose}" for command, purpose in commands]
     if _has_width() and max(map(cell_len, lines)) > _width():
@@ -341,6 +409,10 @@ def steps_of_list(name: str, measuring: str) -> list[tuple[str, str]]:
 
 def print_origin_line(command: str, facts: str) -> None:
     """Print a dim line with the command that made a table, and with facts; facts begin a line if one is too short."""
+    page = _PAGE.get()
+    if page is not None:
+        page.parts.append(f"{command} ({facts})" if facts else command)
+        return
     width = _width() if _has_width() else len(command) + len(facts) + 3
     line = f"{command} ({facts})" if facts else command
     lines = [line] if len(line) <= width else [*wrapped(command, width, hanging=2), *wrapped(facts, width)]
@@ -353,6 +425,11 @@ def _stdout() -> Console:
 
 def _has_width() -> bool:
     return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+
+
+def page_width() -> int:
+    """Return the width of a terminal, and a usual one where there is none, as in a notebook."""
+    return _width() if _has_width() else PAGE_WIDTH
 
 
 def _width() -> int:
@@ -437,8 +514,7 @@ def print_info(info: Info) -> None:
     ]
     for label, text in lines:
         print_line(f"{label:<9}{text}", hanging=9)
-    print_line("\nNext steps:")
-    print_commands([(step.command, step.purpose) for step in info.next_steps])
+    print_commands([(step.command, step.purpose) for step in info.next_steps], NEXT_STEPS)
 
 
 def short_texts(one: OperatorCost | ProfiledOperator | OperatorSides) -> tuple[str, str]:
