@@ -52,10 +52,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from torch import nn
 
+    from opcost.comparing.predicted_run import PredictedCalls
     from opcost.stages.model_layers import LayersReport
     from opcost.stages.profile import CostOnDevice, ModelProfile, Profile
     from opcost.stages.sweep import SweepResult
     from opcost.stages.tokens import TokenReport
+    from opcost.summing.summation import Part
 
 
 OPERATOR_COLUMNS = ("operator", "parameters", "inputs", "calls", "flop", "memory_bytes", "time_s", "energy_j", "share")
@@ -315,7 +317,7 @@ def predict(  # noqa: PLR0913 (a call in a notebook names its options)
 
 
 def _prediction_chart(found: Prediction) -> Chart | None:
-    parts = (*found.result.cost.parts, *found.run.calls)
+    parts: tuple[Part | PredictedCalls, ...] = (*found.result.cost.parts, *found.run.calls)
     of_parts = ((part.case.operator.short_name, part.time_s, part.energy_j) for part in parts)
     costs = [
         (kind, sum(time_s for _, time_s, _ in own), total_if_known(energy_j for *_, energy_j in own))
@@ -491,6 +493,13 @@ class ProfileResult(Result["Profile"]):
         return self.profile.known
 
 
+def _show_profile(found: Profile) -> None:
+    print_profile(found, (), ALL)
+    for model in found.models:
+        if model.input_size_missing_reason is not None:
+            print_line(f"size of the input unknown: {model.input_size_missing_reason}")
+
+
 def _operators_frame(found: Profile) -> DataFrame:
     fields = {**dict(zip(OPERATOR_COLUMNS, OPERATOR_COLUMNS, strict=True)), "share": "time_ratio"}
     rows = ({name: getattr(line, field) for name, field in fields.items()} for line in found.models[0].operators)
@@ -549,7 +558,7 @@ def profile(  # noqa: PLR0913 (a call in a notebook names its options)
     of_error = partial(protocol_for, relative_error=relative_error)
     protocol = of_error if seconds is None else partial(protocol_for, loop_s=seconds)
     found = profile_object(request, own, progress_on_stderr(), protocol if measure else None)
-    view: View[Profile] = View(partial(print_profile, words=(), top=ALL), _operators_frame, _profile_chart)
+    view: View[Profile] = View(_show_profile, _operators_frame, _profile_chart)
     return ProfileResult(found, view)
 
 

@@ -101,7 +101,7 @@ def forget(
     """
     configs = ModelFolders(folders.own).configs(names)
     mistakes = [
-        f"{one.path}: it has keys or lists that opcost profile does not write; delete the folder if nobody needs it"
+        f"{one.path}: it has keys or lists that opcost profile does not write; delete the folder yourself"
         for one in configs
         if one.lists or WantedModel.of(one) is None
     ]
