@@ -235,20 +235,12 @@ FILES = (
         lambda arguments: _present(_database(arguments)) if arguments.repair else None,
     ),
     Subcommand(
-        "merge",
-        "add the missing rows of other databases to a database",
-        "database another_database",
-        "verify.merge",
-        (o.INTO, o.OTHERS, o.VERBOSE),
-        lambda arguments: _present(arguments.into),
-    ),
-    Subcommand(
         "forget",
         "remove the config, the counts and the report that a profile left of a model, perhaps also its rows",
-        "resnet18_8x3x224x224 --dry-run",
+        "resnet18_1x3x32x32 --dry-run",
         "verify.forget",
         (o.FORGOTTEN_NAMES, o.ROWS, o.DRY_RUN, *o.FOLDERS, o.VERBOSE),
-        before=(("profile", "resnet18 8x3x224x224 --device cpu --seconds 0.1"),),
+        before=(("profile", "resnet18 1x3x32x32 --device cpu --seconds 0.1"),),
     ),
 )
 STEPS = (
@@ -321,6 +313,14 @@ STEPS = (
         "--scheduler-file scheduler.json",
         "measure.worker",
         (o.WORKER_SCHEDULER, o.WORKER_DEVICE, o.WORKER_LOGS, o.VERBOSE),
+    ),
+    Subcommand(
+        "merge",
+        "add the missing rows of other databases to a database",
+        "database another_database",
+        "verify.merge",
+        (o.INTO, o.OTHERS, o.VERBOSE),
+        lambda arguments: _present(arguments.into),
     ),
     Subcommand(
         "advise",
