@@ -41,7 +41,7 @@ CHARACTER, DESCENT = 6.6, 5.0
 """Of letters of height 12: upper bound of the mean width, and height with some space below their line."""
 
 ROW, BAR = 34.0, 13.0
-BARS = 12
+BARS = 8
 """The most bars of a small chart."""
 
 CELL_LABELS = 110.0
