@@ -23,6 +23,10 @@ class UserError(Exception):
     def __reduce__(self) -> tuple[type[UserError], tuple[str, ...]]:
         return UserError, self.lines
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that a notebook shows, as a command does."""
+        return [f"error: {line}" for line in self.lines]
+
 
 class CannotMeasureError(Exception):
     """An operator or model cannot be measured (out of memory, unsupported, ...); the run continues without it."""

@@ -62,8 +62,8 @@ NEEDING_TORCH = {
     "opcost sweep": ("resnet18", "--size", "32", "--dry-run"),
 }
 
-ELSEWHERE = {"filter", "measure", "worker"}
-"""Subcommands that first read pickles, which a checkout does not have, or wait for a scheduler."""
+ELSEWHERE = {"filter", "forget", "measure", "worker"}
+"""Subcommands that first read what a checkout does not have, such as pickles, or wait for a scheduler."""
 
 
 def run_without_torch(command: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ from opcost.operators.counts import CAPTURED
 from opcost.operators.training import TRAINING
 from opcost.power.ports import GpuError
 from opcost.prediction.sampling import Wish
-from opcost.progress import Progress, warning_once
+from opcost.progress import warning_once
 from opcost.reporting.count_tables import print_census, print_count_plans, print_counts, print_sample, print_selections
 from opcost.reporting.measurement_tables import announced, print_full_models, print_operator_measurements, print_units
 from opcost.reporting.output import print_json
@@ -31,6 +31,7 @@ from opcost.reporting.tables import is_quiet, print_configs, print_files
 from opcost.running.planned_bench import bench_opener
 from opcost.running.request import Request, RunRequest
 from opcost.running.several_gpus import shares_of_cores
+from opcost.stages.check_files import REPORT
 from opcost.stages.make_configs import make_configs as write_configs
 from opcost.stages.make_configs import scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport, measure_full_models, measure_operators, measure_units
@@ -42,7 +43,7 @@ from opcost.storage.language_models import language_model
 if TYPE_CHECKING:
     # Only for types: these stages import torch.
     from opcost.stages.profile import Measuring, Profile
-    from opcost.stages.sweep import Measured, PredictedSize, Sweep, SweepPoint, SweepResult
+    from opcost.stages.sweep import SweepResult
 
 
 def make_configs(arguments: Namespace) -> None:
@@ -147,10 +148,12 @@ def profile(arguments: Namespace) -> int:
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     wanted = [replace(model, input_size=size) for size in sizes or [()]]
     folders = request.folders
-    with scratch_folder(folders, wanted) if arguments.dry_run else nullcontext(folders) as folders:
+    is_written = measuring is not None and not arguments.dry_run
+    with nullcontext(folders) if is_written else scratch_folder(folders, wanted) as folders:
         request = replace(request, folders=folders)
         found = profile_models(request, wanted, progress_on_stderr(arguments.json_progress), measuring)
-        path = None if arguments.dry_run else _write_report(found, arguments.report)
+        is_reported = is_written or (arguments.report is not None and not arguments.dry_run)
+        path = _write_report(found, arguments.report) if is_reported else None
         if arguments.json:
             print_json(profile_object(found, path))
         else:
@@ -197,7 +200,7 @@ def _write_report(found: Profile, named: Path | None) -> Path | None:
 
     if named is None and not any(model.comparisons for model in found.comparisons):
         return None
-    path = found.folder / "report.html" if named is None else named
+    path = found.folder / REPORT if named is None else named
     request = replace(found.request, device=None)
     write_report(path, request, found.comparisons, rankings_of(request))
     return path
@@ -241,49 +244,24 @@ def tokens(arguments: Namespace) -> int:
 def sweep(arguments: Namespace) -> int:
     """Measure and predict a sweep, and print it; return 1 if a size failed, else 0."""
     from opcost.reporting.sweeps import print_plan, print_sweep, sweep_object
-    from opcost.stages.sweep import keep_sizes, nothing_of, result_of, sweep_of
+    from opcost.stages.sweep import SweepProtocol, SweepWish, run_sweep, sweep_of
 
     if not arguments.dry_run:
         # Before anything is measured.
         for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
             check_writable(folder)
-    progress, request = progress_on_stderr(arguments.json_progress), RunRequest.from_arguments(arguments)
+    request = RunRequest.from_arguments(arguments)
     axis = arguments.size or arguments.tokens or arguments.batch or arguments.context
-    swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
-    measured = _measured(request, swept, arguments, progress)
-    if arguments.dry_run:
-        planned = nothing_of(swept) if measured is None else result_of(request.database, swept, measured, {})
-        print_json(sweep_object(planned)) if arguments.json else print_plan(planned)
-        return 0
-    predicted = {} if arguments.no_predict else _predicted(request, swept, measured, arguments, progress)
-    result = result_of(request.database, swept, measured, predicted)
-    keep_sizes(request.database, result)
-    print_json(sweep_object(result)) if arguments.json else print_sweep(result)
-    _write_sweep(request, result, arguments)
-    return int(bool(result.failed))
-
-
-def _measured(request: RunRequest, swept: Sweep, arguments: Namespace, progress: Progress) -> Measured | None:
-    from opcost.stages.sweep import SweepProtocol, measure_sweep, recorded
-
-    if arguments.no_measure:
-        return recorded(request.database, swept, arguments.device, arguments.execution)
     seed = random.SystemRandom().getrandbits(32)
     protocol = SweepProtocol(arguments.repetitions, arguments.seconds, seed, arguments.kernels)
-    return measure_sweep(request, swept, protocol, bench_opener(request), progress)
-
-
-def _predicted(
-    request: RunRequest, swept: Sweep, measured: Measured | None, arguments: Namespace, progress: Progress
-) -> dict[SweepPoint, PredictedSize]:
-    from opcost.stages.sweep import CurveWish, predict_sweep
-
-    device, execution = arguments.device, arguments.execution
-    if measured is not None:
-        conditions = next(iter(measured.conditions.values()))
-        device, execution = conditions.device_product, conditions.execution
-    wish = CurveWish(device, execution)
-    return predict_sweep(request, swept, wish, cache_folder(), progress)
+    wish = SweepWish(None if arguments.no_measure else protocol, not arguments.no_predict)
+    swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
+    result = run_sweep(request, swept, wish, cache_folder(), progress_on_stderr(arguments.json_progress))
+    show = print_plan if arguments.dry_run else print_sweep
+    print_json(sweep_object(result)) if arguments.json else show(result)
+    if not arguments.dry_run:
+        _write_sweep(request, result, arguments)
+    return int(bool(result.failed))
 
 
 def _write_sweep(request: RunRequest, result: SweepResult, arguments: Namespace) -> None:

@@ -344,6 +344,14 @@ DATABASE = folder_option("--database", "the only folder of tables, instead of th
 FOLDERS = (HOME, MEASUREMENTS, DATABASE)
 INTO = Option("into", "database that the rows are added to", kinds.user_path, metavar="INTO")
 OTHERS = Option("others", "databases that are read", kinds.user_path, nargs="+", metavar="DATABASE")
+FORGOTTEN_NAMES = Option(
+    "names", "model folder in your measurements folder, or a glob such as 'my_net*'", nargs="+", metavar="NAME"
+)
+ROWS = switch(
+    "--rows",
+    "also remove rows of the whole model from your tables: measurements, failures, counts and comparisons. Rows of "
+    "operators stay, because other models have them, too",
+)
 REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
 DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
 

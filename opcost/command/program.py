@@ -29,6 +29,11 @@ def _database(arguments: Namespace) -> Path | None:
     return None if arguments.dry_run else folders.database
 
 
+def _of_measuring(arguments: Namespace) -> Path | None:
+    """Return the database, None if nothing is to be measured: looking leaves no log."""
+    return None if arguments.no_measure else _database(arguments)
+
+
 def _present(folder: Path | None) -> Path | None:
     """Return a folder that exists: a log would make a mistyped database."""
     return folder if folder is not None and folder.is_dir() else None
@@ -175,7 +180,7 @@ MEASURE = (
             *(o.EXECUTION, o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
             *(*o.RATES, *o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
-        _database,
+        _of_measuring,
     ),
     Subcommand(
         "tokens",
@@ -211,7 +216,7 @@ MEASURE = (
             *(o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
             *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
-        _database,
+        _of_measuring,
     ),
 )
 METERS = (
@@ -250,12 +255,12 @@ FILES = (
         lambda arguments: _present(_database(arguments)) if arguments.repair else None,
     ),
     Subcommand(
-        "merge",
-        "add the missing rows of other databases to a database",
-        "database another_database",
-        "verify.merge",
-        (o.INTO, o.OTHERS, o.VERBOSE),
-        lambda arguments: _present(arguments.into),
+        "forget",
+        "remove the config, the counts and the report that a profile left of a model, perhaps also its rows",
+        "resnet18_1x3x32x32 --dry-run",
+        "verify.forget",
+        (o.FORGOTTEN_NAMES, o.ROWS, o.DRY_RUN, *o.FOLDERS, o.VERBOSE),
+        before=(("profile", "resnet18 1x3x32x32 --device cpu --seconds 0.1"),),
     ),
 )
 STEPS = (
@@ -328,6 +333,14 @@ STEPS = (
         "--scheduler-file scheduler.json",
         "measure.worker",
         (o.WORKER_SCHEDULER, o.WORKER_DEVICE, o.WORKER_LOGS, o.VERBOSE),
+    ),
+    Subcommand(
+        "merge",
+        "add the missing rows of other databases to a database",
+        "database another_database",
+        "verify.merge",
+        (o.INTO, o.OTHERS, o.VERBOSE),
+        lambda arguments: _present(arguments.into),
     ),
     Subcommand(
         "advise",

@@ -124,7 +124,8 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
         (command("profile", *words, "--device", "cpu", "--seconds", "0.5"), "measure on this CPU, with short loops"),
         (command("profile", *words, "--device", "H200", "--dry-run"), "the time that it takes on an H200"),
     ]
-    names = [model.name for model in profile.models if model.known]
+    # Other commands know a model by its config.
+    names = [model.name for model in profile.models if model.known and model.config is not None]
     if names:
         of_mode = () if mode == INFERENCE else ("--mode", mode)
         steps.append((command("show", *names, *of_mode, "--operators"), "the operators on the devices above"))
@@ -259,7 +260,7 @@ def layer_notes(report: LayersReport) -> list[str]:
             "The database has the model with other operators, from another version or device: its sum there is another."
         )
     if report.others:
-        notes.append(f"There are rows of {', '.join(report.others)}, too: use --device.")
+        notes.append(f"There are rows of {', '.join(report.others)}, too: name the device.")
     return notes
 
 
@@ -436,6 +437,19 @@ def print_prediction(found: Prediction) -> None:
         steps = [(f"{command_line()} --measure-next {most}", purpose)]
     if steps:
         print_commands(steps, "Next steps")
+
+
+def prediction_line(found: Prediction) -> dict[str, object]:
+    """Return the cost with plain values, for a data frame: intervals have a column for each end."""
+    line: dict[str, object] = {}
+    for name, value in prediction_object(found).items():
+        if isinstance(value, Range):
+            quantity, _, unit = name.rpartition("_")
+            ends = {f"{quantity}_lower_{unit}": value.lower, f"{quantity}_upper_{unit}": value.upper}
+            line |= {name: value.value, **ends}
+        elif value is None or isinstance(value, str | int | float):
+            line[name] = value
+    return line
 
 
 def _lines(found: Prediction) -> Iterator[str]:

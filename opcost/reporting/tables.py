@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from operator import itemgetter
@@ -56,7 +56,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 ELLIPSIS = "…"
 NEW_LINE = "\n"
-LOG_WIDTH = 160
+LOG_WIDTH, PAGE_WIDTH = 160, 100
 MINIMUM_WIDTH = 40
 
 J_PER_KWH = 3.6e6
@@ -171,8 +171,9 @@ class Column(Generic[T_contra]):
 
 @dataclass(frozen=True)
 class Form:
-    """How tables and lines are printed: in Markdown, without notes, and with what energies emit and cost."""
+    """How tables and lines are printed: in Markdown, without notes, with what energies emit and cost, or to a page."""
 
+    page: Page | None = None
     markdown: bool = False
     quiet: bool = False
     carbon_intensity: float | None = None
@@ -232,8 +233,9 @@ Line: TypeAlias = tuple[str, bool]
 
 
 class Drawn(NamedTuple):
-    """A table that fits, and the titles of the columns that it leaves out: for their width, or without known values."""
+    """A table that fits: its columns, and the titles of those left out, for their width or without known values."""
 
+    columns: list[Filled]
     lines: list[Line]
     left_out: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -251,7 +253,8 @@ def drawn(columns: Sequence[Filled], width: int, block: int) -> Drawn:
             break
         del kept[index]
     left_out = tuple(one[0].title for one in known if not any(one is shown for shown in kept))
-    return Drawn(list(_blocks(kept, width, block) if widths is None else _table(kept, widths)), left_out, unknown)
+    lines = _blocks(kept, width, block) if widths is None else _table(kept, widths)
+    return Drawn(kept, list(lines), left_out, unknown)
 
 
 def _least_width(one: Filled) -> int:
@@ -338,6 +341,56 @@ def _longest(texts: Iterable[str]) -> int:
     return max(map(cell_len, texts), default=0)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A table of a page under its title."""
+
+    title: str
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
+class Page:
+    """Tables and lines that are kept for a notebook, instead of printed; it has no commands of a shell.
+
+    Tables fit ``width`` characters and have at most ``rows`` rows.
+    """
+
+    width: int
+    rows: int
+    parts: list[Shown | str] = field(default_factory=list)
+
+    def keep(self, show: Callable[[], object]) -> Page:
+        """Keep all that a function prints by the functions of this module; return this page."""
+        with printed_as(Form(page=self)):
+            show()
+        return self
+
+    def add(self, title: str, columns: Sequence[Filled], block: int) -> set[str]:
+        number, most = len(columns[0][1]), self.rows - self.rows % block
+        shown = drawn([(column, cells[:most]) for column, cells in columns], self.width, block)
+        self.parts.append(Shown(title, shown))
+        if number > most:
+            self.parts.append(f"{most // block} of {number // block} rows; to_frame() or found has all.")
+        self.parts.extend(_left_out(shown, "to_frame() or found has them"))
+        return {*shown.left_out, *shown.unknown}
+
+    def __str__(self) -> str:
+        lines = []
+        for part in self.parts:
+            if isinstance(part, Shown):
+                lines += [*wrapped(part.title, self.width), *(line for line, _ in part.drawn.lines), ""]
+            else:
+                lines += wrapped(part, self.width)
+        return "\n".join(lines)
+
+
+def _left_out(shown: Drawn, remedy: str) -> list[str]:
+    left_out, unknown = ", ".join(shown.left_out), ", ".join(shown.unknown)
+    notes = [f"Not shown at this width: {left_out}; {remedy}."] * bool(shown.left_out)
+    return notes + [f"Without a known value: {unknown}."] * bool(shown.unknown)
+
+
 def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra], block: int = 1) -> set[str]:
     """Print a table on stdout that fits its width, and lines with the columns that it leaves out; return their titles.
 
@@ -348,6 +401,8 @@ def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra],
     if form.rates and any(column.energy_j for column in table):
         title, table = f"{title}; {form.assumption}", list(_with_rates(table, form))
     columns: list[Filled] = [(column, [column.text(one) for one in records]) for column in table]
+    if form.page is not None:
+        return form.page.add(title, columns, block)
     if form.markdown:
         return _print_markdown(title, columns)
     console, width = _stdout(), _width()
@@ -360,10 +415,7 @@ def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra],
     for text, is_heading in shown.lines:
         console.print(Text(text, "bold" if is_heading else ""), soft_wrap=True)
     print()
-    left_out, unknown = ", ".join(shown.left_out), ", ".join(shown.unknown)
-    notes = [f"Not shown at this width: {left_out}; a wider terminal or --json has them."] * bool(shown.left_out)
-    notes += [f"Without a known value: {unknown}."] * bool(shown.unknown)
-    for note in () if form.quiet else notes:
+    for note in () if form.quiet else _left_out(shown, "a wider terminal or --json has them"):
         console.print(Text("\n".join(wrapped(note, width)), "dim"))
     return {*shown.left_out, *shown.unknown}
 
@@ -413,10 +465,14 @@ def print_line(*texts: str, hanging: int = 0, command: str = "") -> None:
     A ``command`` at the end of a text is then on a line of its own if all does not fit on one. In Markdown each text is
     a paragraph.
     """
-    if _FORM.get().markdown:
+    form = _FORM.get()
+    if form.markdown and form.page is None:
         print("".join(f"{printable(text).strip()}\n\n" for text in texts if text.strip()), end="")
         return
     for text in (printable(text, kept=NEW_LINE) for text in texts):
+        if form.page is not None:
+            form.page.parts.extend([text.strip()] * bool(text.strip()))
+            continue
         lines = [text]
         if _has_width() and cell_len(text) > _width():
             before = text.removesuffix(command).rstrip()
@@ -435,10 +491,11 @@ def print_commands(commands: Sequence[tuple[str, str]], title: str = "") -> None
 
     If notes are not wanted, nothing is printed. In Markdown they are a block of code.
     """
-    if is_quiet():
+    form = _FORM.get()
+    if form.quiet or form.page is not None:
         return
     print_line(*[f"\n{title}:"] * bool(title))
-    if _FORM.get().markdown:
+    if form.markdown:
         print("```", *(f"{command}   # {purpose}" for command, purpose in commands), "```", "", sep="\n")
         return
     longest = max(len(command) for command, _ in commands)
@@ -463,7 +520,11 @@ def steps_of_list(name: str, measuring: str) -> list[tuple[str, str]]:
 
 def print_origin_line(command: str, facts: str) -> None:
     """Print a dim line with the command that made a table, and with facts; facts begin a line if one is too short."""
-    if is_quiet() or _FORM.get().markdown:
+    form = _FORM.get()
+    if form.page is not None:
+        form.page.parts.append(f"{command} ({facts})" if facts else command)
+        return
+    if form.quiet or form.markdown:
         print_note(f"`{command}`{f' ({facts})' if facts else ''}")
         return
     width = _width() if _has_width() else len(command) + len(facts) + 3
@@ -478,6 +539,11 @@ def _stdout() -> Console:
 
 def _has_width() -> bool:
     return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+
+
+def page_width() -> int:
+    """Return the width of a terminal, and a usual one where there is none, as in a notebook."""
+    return _width() if _has_width() else PAGE_WIDTH
 
 
 def _width() -> int:

@@ -76,7 +76,8 @@ class PredictionRequest:
     """The arguments of a prediction.
 
     ``batch`` replaces that of the model's input; None leaves it. ``device`` is a part of a product's name, None for the
-    one with the most rows. ``measure_next`` is the number of tuples in the list that is written.
+    one with the most rows. ``measure_next`` is the number of tuples in the list that is written. ``counted`` are the
+    config and the counts of a model that is an object, None for one that is found by its name.
     """
 
     wanted: WantedModel
@@ -84,6 +85,7 @@ class PredictionRequest:
     execution: str | None = None
     batch: int | None = None
     measure_next: int = 0
+    counted: tuple[ModelConfig, OperatorCounts] | None = None
 
 
 @dataclass(frozen=True)
@@ -171,13 +173,13 @@ def predictions(
     ground, chains = Ground.of(request), database.calls_in_chains.rows()
     known: dict[Conditions, Knowledge] = {}
     for wish in wishes:
-        config = _config_of(request, wish, configs)
+        config, own = wish.counted or (_config_of(request, wish, configs), None)
         under = ground.conditions_for(wish.device, wish.execution, config.precision)
         learned = known.get(under) or trained_before(request, ground, under, cache, configs)
         if learned is None:
             # Before the model is counted, which may take a minute.
             require_packages()
-        counts = computing_counts(request, config, progress)
+        counts = computing_counts(request, config, progress, own)
         if config.training is not None and under.device_type != counts.device_type:
             refuse_recurrent(config, counts)
         learned = known[under] = learned or trained(request, ground, under, cache, progress)
@@ -266,9 +268,14 @@ def _new_config(request: RunRequest, wish: PredictionRequest, known: Sequence[Mo
     return config_of(folders, replace(same, input_size=(wish.batch, *config.input_size[1:])), allow_code, known)
 
 
-def computing_counts(request: RunRequest, config: ModelConfig, progress: Progress) -> OperatorCounts:
-    """Return the counts of operators that compute: shipped, pickled, or of a run. Raises UserError: there are none."""
-    counts = shipped_counts(request.database, [config]).get(config.name) or pickled(config, None)
+def computing_counts(
+    request: RunRequest, config: ModelConfig, progress: Progress, own: OperatorCounts | None = None
+) -> OperatorCounts:
+    """Return the counts of operators that compute: ``own`` ones, shipped, pickled, or of a run.
+
+    Raises UserError: there are none.
+    """
+    counts = own or shipped_counts(request.database, [config]).get(config.name) or pickled(config, None)
     if counts is None:
         from opcost.stages.count import count_in_memory
 

@@ -52,11 +52,12 @@ from opcost.prediction.durations import (
 )
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
-from opcost.running.bench import Bench, HoldingBench
+from opcost.running.bench import Bench, HoldingBench, open_child_bench
 from opcost.running.campaign import costs_of, in_one_line
 from opcost.running.engine import Job, OpenBench, Worker, carry_out, executor_of
 from opcost.running.expected_times import BETWEEN_S, opening_parts_s, size_of
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
+from opcost.running.planned_bench import bench_opener
 from opcost.running.request import RunRequest
 from opcost.stages.make_configs import config_of, configs_of, scratch_folder
 from opcost.stages.predict import Ground, computing_counts, measurements_of, trained
@@ -558,3 +559,35 @@ def keep_sizes(database: Database, result: SweepResult) -> None:
 
     if result.sizes:
         database.sweep_sizes.replace_rows(update)
+
+
+@dataclass(frozen=True)
+class SweepWish:
+    """The wanted figures of a sweep: measurements by a protocol, None for those that are there, and predictions."""
+
+    protocol: SweepProtocol | None
+    is_predicted: bool = True
+
+
+def run_sweep(request: RunRequest, sweep: Sweep, wish: SweepWish, cache: Path, progress: Progress) -> SweepResult:
+    """Measure and predict a sweep, and return its rows; those of a sweep that measured are kept.
+
+    A dry run has what is planned, and nothing predicted. Raises UserError: nothing is known of any size.
+    """
+    database, device, execution = request.database, request.device, request.setting.execution
+    if wish.protocol is None:
+        measured = recorded(database, sweep, device, execution)
+    else:
+        opener = bench_opener(request) if request.dry_run else open_child_bench
+        measured = measure_sweep(request, sweep, wish.protocol, opener, progress)
+    if request.dry_run:
+        return nothing_of(sweep) if measured is None else result_of(database, sweep, measured, {})
+    if measured is not None:
+        conditions = next(iter(measured.conditions.values()))
+        device, execution = conditions.device_product, conditions.execution
+    curve = CurveWish(device, execution, is_here=wish.protocol is not None)
+    predicted = predict_sweep(request, sweep, curve, cache, progress) if wish.is_predicted else {}
+    result = result_of(database, sweep, measured, predicted)
+    if wish.protocol is not None:
+        keep_sizes(database, result)
+    return result

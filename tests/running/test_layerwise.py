@@ -36,6 +36,7 @@ from opcost.torch_backend.passes import in_phase
 from opcost.torch_backend.ready_model import ObservedForward, ReadyModel
 from opcost.torch_backend.switches import kept_switches, tf32_switches, torch_state
 from opcost.torch_backend.training_step import as_step
+from opcost.units import milli
 
 BACKWARD_FACTOR = 2
 
@@ -143,6 +144,15 @@ def test_layers_have_their_declared_times_and_with_known_powers_their_energies(
     assert rows["0"].energy_by_time_j == pytest.approx(4.0, rel=0.03)
     check_totals(layers)
     assert "powers of 2 layers" in str(layers.result)
+    assert repr(layers) == repr(layers.result) == str(layers.result)
+    html = layers._repr_html_()
+    assert html == layers.result._repr_html_()
+    assert "powers of 2 layers" in html
+    # The layers, and their classes.
+    assert html.count("<table>") == 2
+    assert f'<td data-label="mJ">{milli(rows["0"].energy_j)}</td>' in html
+    known_j = [row.energy_j for row in layers.result.rows if row.energy_j is not None]
+    assert list(layers.result.to_frame()["energy_j"].dropna()) == known_j
 
 
 def test_accumulated_gradients_and_what_is_between(machine: SimulatedMachine) -> None:
@@ -505,6 +515,8 @@ def test_one_iteration_is_enough_and_its_file_has_all_rows(tmp_path: Path) -> No
         model(torch.randn(4, 8))
         with pytest.raises(UserError, match="before the end"):
             _ = layers.result
+        assert repr(layers) == "<LayerwiseEnergy: no result>"
+        assert "no result" in layers._repr_html_()
     result = layers.result
     assert (result.iterations, result.marked) == (1, 1)
     result.to_csv(tmp_path / "layers.csv")
