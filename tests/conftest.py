@@ -33,8 +33,8 @@ SECOND_TIER = (
     "test_allow_code.py test_own_models.py test_profile.py test_holdings.py test_api.py test_predict.py "
     "test_sample_operators.py test_sweep_command.py test_cache_chains.py test_durations.py test_model_layers.py "
     "test_worker_bench.py test_worker_process.py test_follow_power.py test_log_power.py test_power_cap.py "
-    "test_notebook.py test_guarded_limit.py test_compat.py test_packaging.py test_dask_workers.py test_slurm_example.py "
-    "test_site.py test_container.py"
+    "test_guarded_limit.py test_compat.py test_packaging.py test_dask_workers.py test_slurm_example.py "
+    "test_notebook.py test_site.py test_container.py"
 ).split()
 """Pages, wheel, browser, processes and their kills, models of libraries and users, all shipped rows, the tests' own
 machinery: ``--quick`` leaves them out, and tests with the marker ``second_tier``."""
