@@ -466,7 +466,7 @@ def _name(request: Request, conditions: Conditions, configs: Iterable[ModelConfi
     return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"
 
 
-LEARNING_VERSION = 10
+LEARNING_VERSION = 9
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 

@@ -12,7 +12,7 @@ from opcost.comparing.predicted_run import Knowledge, PredictedRun, Range, Widen
 from opcost.comparing.ranking import Differences, SumErrors
 from opcost.estimates import Estimate
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec
 from opcost.prediction.learned_costs import (
     ENERGY,
     POWER,
@@ -70,7 +70,7 @@ def run_of(
     cost = ModelCost(time, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
     conditions = replace(SIMULATED_CONDITIONS, device_power_limit_w=limit_w)
     result = ModelResult(conditions, None, cost)
-    return predicted_run(result, Knowledge(known, {True: errors, False: errors}), elsewhere)
+    return predicted_run(result, Knowledge(known, {phase: {True: errors, False: errors} for phase in Phase}), elsewhere)
 
 
 def half_width(one: Range | None) -> float:
