@@ -578,7 +578,7 @@ def _name(request: Request, pool: Sequence[Conditions], configs: Iterable[ModelC
     return f"learned-{_shared(pool)}-{training_fingerprint(request.database, pool, models)}.npz"
 
 
-LEARNING_VERSION = 11
+LEARNING_VERSION = 12
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 

@@ -23,7 +23,7 @@ from opcost.comparing.ranking import Differences, SumErrors
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec
 from opcost.prediction.learned_costs import (
     ENERGY,
     POWER,
@@ -85,7 +85,8 @@ def run_of(
     cost = ModelCost(time, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
     conditions = replace(SIMULATED_CONDITIONS, device_power_limit_w=limit_w)
     result = ModelResult(conditions, None, cost)
-    return predicted_run(result, Knowledge(known, {True: errors, False: errors}, start), elsewhere)
+    of_runs = {phase: {True: errors, False: errors} for phase in Phase}
+    return predicted_run(result, Knowledge(known, of_runs, start), elsewhere)
 
 
 def half_width(one: Range | None) -> float:
