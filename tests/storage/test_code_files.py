@@ -136,7 +136,7 @@ def test_a_missing_parameter_is_found_without_running_the_file(tmp_path: Path, t
         ("def buld(): ...\ndef other(): ...", [], "build is not there; did you mean buld?"),
         ("def first(): ...\ndef other(): ...", [], "build is not there; the file has first, other"),
         ("x = 1", [], "build is not there; the file has no function"),
-        # What may add names.
+        # Names may come from these.
         *((text, [], "") for text in ("from layers import *", "globals()[name] = made", "def __getattr__(name): ...")),
         *((text, [], "") for text in ("setattr(here, 'b' + 'uild', f)", "if True:\n    build = partial(f, 3)")),
         *((text, [], "") for text in ("from layers import f as build", "for build in found: pass", "import build")),
