@@ -585,7 +585,7 @@ def run_sweep(request: RunRequest, sweep: Sweep, wish: SweepWish, cache: Path, p
     if measured is not None:
         conditions = next(iter(measured.conditions.values()))
         device, execution = conditions.device_product, conditions.execution
-    curve = CurveWish(device, execution, is_here=wish.protocol is not None)
+    curve = CurveWish(device, execution)
     predicted = predict_sweep(request, sweep, curve, cache, progress) if wish.is_predicted else {}
     result = result_of(database, sweep, measured, predicted)
     if wish.protocol is not None:
