@@ -49,7 +49,11 @@ def test_in_a_checkout_the_shipped_folders_are_the_repositorys() -> None:
 
 def test_the_wheel_has_all_tables_configs_whitelist_and_citation_and_no_logs_or_pages(wheel: zipfile.ZipFile) -> None:
     measurements = ROOT / "measurements"
-    shipped = [*(ROOT / "database").glob("*.csv"), *measurements.glob("*/summary.yml")]
+    shipped = [
+        *(ROOT / "database").glob("*.csv"),
+        *(ROOT / "database").glob("*.xz"),
+        *measurements.glob("*/summary.yml"),
+    ]
     shipped += [measurements / "operator_whitelist.yml", NETWORKS]
     packed = {name for name in wheel.namelist() if name.startswith(SHIPPED)} - {f"{SHIPPED}__init__.py"}
     shipped += [ROOT / "CITATION.cff"]

@@ -35,6 +35,7 @@ WORKING = {
     "opcost compare": (MODEL, "--dry-run"),
     "opcost export": ("--to", "{folder}/export"),
     "opcost info": (),
+    "opcost demo": (),
     "opcost merge": ("{folder}", "docs/data/resnet50"),
     "opcost power": ("--plot", "tests/recordings/nvidia_smi_580_h200.csv", "--output", "{folder}/power.svg"),
     "opcost report": (MODEL, "--output", "{folder}/report.html"),

@@ -162,6 +162,13 @@ READ = (
         (o.SHOWN_DEVICE, o.EXPORTED_KIND, o.TABLE_FORMAT, o.EXPORT_FOLDER, *o.FOLDERS, o.VERBOSE),
     ),
     Subcommand(
+        "demo",
+        "play a recorded campaign of a small model and its power logs through the engine, in 15 seconds, without torch",
+        "",
+        "read.demo",
+        o.SHOWS_PROGRESS,
+    ),
+    Subcommand(
         "info",
         "print versions, devices and their power meters, the shipped rows, the folders, and two next steps",
         "",

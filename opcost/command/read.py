@@ -9,11 +9,12 @@ from pathlib import Path
 from opcost.command.run import complain, without_garbage_collection
 from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import UserError
+from opcost.invocation import command
 from opcost.operators.training import INFERENCE
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.reporting.tables import print_files, print_info, print_line
+from opcost.reporting.tables import print_commands, print_files, print_info, print_line
 from opcost.running.request import Request, RunRequest
 from opcost.stages.compare import compare_against, excesses, find_comparisons, keep_comparisons
 from opcost.stages.predict import PredictionRequest
@@ -21,7 +22,7 @@ from opcost.stages.predict import predict as find_prediction
 from opcost.stages.show import Choice, rankings_of
 from opcost.stages.show import show as find_rankings
 from opcost.stages.wanted_model import WantedModel
-from opcost.storage.files import cache_folder, user_folders
+from opcost.storage.files import cache_folder, held_folder, user_folders
 from opcost.units import number_of
 
 EXPORT_FOLDER = Path("opcost-export")
@@ -102,6 +103,34 @@ def predict(arguments: Namespace) -> None:
     request = replace(request, folders=request.folders.read_once())
     found = find_prediction(request, wish, cache_folder(), progress)
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
+
+
+@warning_once()
+def demo(arguments: Namespace) -> None:
+    import time
+
+    from opcost.reporting.comparison_tables import print_comparisons
+    from opcost.reporting.ranking_tables import print_rankings
+    from opcost.stages.demo import MODEL, play
+
+    print_line(
+        "Nothing is measured: a recording of AlexNet on an NVIDIA H200 runs, operator by operator, then the whole.",
+        "Times are recorded. Power and energy are evaluated now, from the raw logs of the power meter.",
+        "",
+    )
+    with held_folder("opcost-demo-") as folder:
+        request = play(folder, time.sleep, progress_on_stderr(arguments.json_progress))
+        request = replace(request, device=None)
+        print_comparisons(find_comparisons(request), dry_run=False)
+        print_line("")
+        print_rankings(find_rankings(request, Choice(operators=True), cache_folder()), "energy", top=5)
+    name = MODEL.partition("_")[0]
+    steps = [
+        (command("profile", name, "--device", "cpu", "--seconds", "0.5"), "the same on this CPU, with short loops"),
+        (command("profile", name), "the same on this GPU"),
+        (command("show"), "all models that are shipped"),
+    ]
+    print_commands(steps, "Next steps")
 
 
 def compare(arguments: Namespace) -> int:

@@ -227,7 +227,9 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
     print_table(title, table, halves, block=2)
     print_note("± is one standard error; another board may differ by more.")
     if any(half.is_doubtful for half in halves):
-        print_line(f"{DOUBTFUL} No result yet, for the reasons in the footnotes; the standard error does not hold.")
+        print_line(
+            f"{DOUBTFUL} No result yet, for the reasons in the footnotes; measure again, without other programs."
+        )
     rows = [half.one.row for half in halves]
     for celsius in sorted({row.reference_temperature_c or 0 for row in rows} - {0}):
         print_note(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")

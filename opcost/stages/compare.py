@@ -407,16 +407,16 @@ def _reports(
             raise UserError(f"{config.name}: not measured with {chosen}{where}; {known}")
         if side.identity_of(model) not in side.counts:
             raise UserError(f"{config.name}: not counted with {chosen}{where}; run block 0 on such a config")
-    of_these, of_others = (side.conditions_of(model) for side, model in models)
-    pairs = list(product(of_these, of_others))
+    own_conditions, other_conditions = (side.conditions_of(model) for side, model in models)
+    pairs = list(product(own_conditions, other_conditions))
     fields = (*PRECISION_FIELDS, *ATTENTION_SWITCHES, *(name for key in asked for name in FIELDS_OF.get(key, ())))
-    comparable = [pair for pair in pairs if differ_only_in(pair[0], pair[1], fields)]
+    comparable = [(one, another) for one, another in pairs if differ_only_in(one, another, fields)]
     if not comparable:
-        own_ones, other_ones = min(pairs, key=lambda pair: len(pair[0].differences(pair[1])))
-        names = set(differing_fields((own_ones, other_ones)))
+        one, another = min(pairs, key=lambda pair: len(pair[0].differences(pair[1])))
+        names = set(differing_fields((one, another)))
         key = next((key for key, fields in FIELDS_OF.items() if names <= {*fields}), None)
-        remedy = "" if key is None else f"; add {key}={getattr(other_ones, FIELDS_OF[key][0])} to --against"
-        differences = ", ".join(own_ones.differences(other_ones))
+        remedy = "" if key is None else f"; add {key}={getattr(another, FIELDS_OF[key][0])} to --against"
+        differences = ", ".join(one.differences(another))
         raise UserError(f"{config.name}: not measured under the same other conditions ({differences}){remedy}")
     for both in comparable:
         candidates = [(*model, conditions) for model, conditions in zip(models, both, strict=True)]
@@ -446,6 +446,7 @@ def _of_one_board(candidates: Sequence[tuple[_Side, ModelConfig, Conditions]]) -
         return sound, len(own), sum(one.cost.board_ratio(board) for one in results)
 
     found = (
-        (board, [side.on_board(config, one, board) for side, config, one in candidates]) for board in reversed(boards)
+        (board, [side.on_board(config, conditions, board) for side, config, conditions in candidates])
+        for board in reversed(boards)
     )
     return max(found, key=lambda one: rank(one[1], one[0]))[1]

@@ -13,7 +13,7 @@ from opcost.measuring.record import ComparisonRow
 from opcost.reporting.charts import Compared
 from opcost.reporting.comparison_tables import all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
-from opcost.reporting.measurement_tables import print_full_models
+from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
 from opcost.reporting.output import print_json
 from opcost.reporting.tables import (
     Column,
@@ -144,6 +144,31 @@ def test_a_plan_has_no_figures_of_models_without_rows_and_names_the_device_once(
     assert plan.count("NVIDIA H200") == 1
     print_full_models([MISSING, WHOLE], dry_run=True)
     assert "12.35 ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("doubts", "doubtful", "said"),
+    [
+        ({}, 0, "1 failed, 36 were not reached; repeat the command"),
+        (
+            {"uneven": 2, "other-process": 35},
+            36,
+            "1 failed, 36 are flagged (2 uneven, 35 other-process) and may be off by any factor; "
+            "end other programs that use the device, and repeat the command",
+        ),
+        (
+            {"meters-disagree": 1},
+            1,
+            "1 failed, 1 are flagged (1 meters-disagree) and may be off by any factor, 35 were not reached; "
+            "repeat the command",
+        ),
+    ],
+)
+def test_disturbed_measurements_are_said_once_with_the_remedy(
+    doubts: dict[str, int], doubtful: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_operator_measurements([replace(MEASURED, remaining=37, doubts=doubts, doubtful=doubtful)], dry_run=False)
+    assert f"resnet50: 37 remain: {said}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
