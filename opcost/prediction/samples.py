@@ -180,7 +180,8 @@ class Card:
 class DataSheet:
     """The figures that the maker of a card publishes: rates in FLOP/s, without sparsity, and in B/s.
 
-    ``source`` names the text. The rate of TF32 is that of fp32 where a card has none. ``half`` is that of bf16 and fp16 with sums in fp32.
+    ``source`` names the text. The rate of TF32 is that of fp32 where a card has none. ``half`` is that of bf16 and fp16
+    with sums in fp32.
     """
 
     product: str
