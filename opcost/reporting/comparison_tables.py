@@ -228,7 +228,8 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
     print_note("± is one standard error; another board may differ by more.")
     if any(half.is_doubtful for half in halves):
         print_line(
-            f"{DOUBTFUL} No result yet, for the reasons in the footnotes; measure again, without other programs."
+            f"{DOUBTFUL} No result yet, for the reasons in the footnotes, so ± does not hold.",
+            "Measure again, without other programs on the device.",
         )
     rows = [half.one.row for half in halves]
     for celsius in sorted({row.reference_temperature_c or 0 for row in rows} - {0}):
