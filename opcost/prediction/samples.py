@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opcost.columns import grouped
+from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
-from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
+from opcost.measuring.data_sheets import DataSheet
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
 from opcost.operators.counts import CountsByPhase, OperatorCount, tuple_key
 from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec, distinct_specs, tensor_specs
@@ -163,8 +164,13 @@ class Card:
     power_limit_w: float = 1.0
 
     def scaled(self, own: DataSheet, own_precision: str, other: DataSheet, precision: str) -> Card:
-        """Return another card in a precision, whose rates are to these as those of the data sheets are."""
+        """Return another card in a precision, whose rates are to these as those of the data sheets are.
+
+        Raises UserError: one of them has no products in it.
+        """
         rates, others = own.rates_in(own_precision), other.rates_in(precision)
+        if rates is None or others is None:
+            raise UserError(f"--precision {precision}: {other.product} has no products in it; choose another one")
         convolution, product, memory = (there / here for here, there in zip(rates, others, strict=True))
         return Card(
             multiprocessors=other.multiprocessors,
@@ -174,32 +180,6 @@ class Card:
             launch_s=self.launch_s,
             power_limit_w=other.power_limit_w,
         )
-
-
-@dataclass(frozen=True)
-class DataSheet:
-    """The figures that the maker of a card publishes: rates in FLOP/s, without sparsity, and in B/s.
-
-    ``source`` names the text. The rate of TF32 is that of fp32 where a card has none. ``half`` is that of bf16 and fp16
-    with sums in fp32.
-    """
-
-    product: str
-    source: str
-    multiprocessors: int
-    memory_bytes: float
-    byte_rate: float
-    fp32_rate: float
-    tf32_rate: float
-    half_rate: float
-    power_limit_w: float
-
-    def rates_in(self, precision: str) -> tuple[float, float, float]:
-        """Return the rates of convolutions and of other products in a ``Precision``, and that of the memory."""
-        if precision in DTYPES or precision in AUTOCAST_DTYPES:
-            return self.half_rate, self.half_rate, self.byte_rate
-        convolution = self.fp32_rate if precision == "fp32" else self.tf32_rate
-        return convolution, self.tf32_rate if precision == "tf32" else self.fp32_rate, self.byte_rate
 
 
 def kind_of(count: OperatorCount) -> str:

@@ -15,6 +15,7 @@ from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.estimates import total_if_known
 from opcost.invocation import command, command_line
 from opcost.measuring.conditions import DEVICE_PRODUCT
+from opcost.measuring.data_sheets import SHEETS
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags
 from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
@@ -42,7 +43,6 @@ from opcost.reporting.tables import (
     steps_of_list,
     work_in_words,
 )
-from opcost.storage.data_sheets import data_sheets
 from opcost.units import (
     UNKNOWN,
     gigabytes,
@@ -479,9 +479,8 @@ def _lines(found: Prediction) -> Iterator[str]:
         yield f"The {interval} is wide: {'; '.join(reasons)}."
     conditions, start = found.result.conditions, found.run.start
     if start is not None:
-        sheets = data_sheets()
         products = dict.fromkeys([start.device_product, conditions.device_product])
-        sources = " and ".join(sheets[name].source for name in products if name in sheets)
+        sources = " and ".join(SHEETS[name].source for name in products if name in SHEETS)
         yield (
             f"Rates are those of {start.device_product} in {start.precision}, times the ratio of data sheets "
             f"({sources}). The interval is from models that were predicted without any row of their card or precision. "

@@ -9,8 +9,9 @@ from opcost.columns import Field
 from opcost.comparing.comparison import two_versions
 from opcost.comparing.operator_costs import OperatorCost, TupleFlag
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM, TIME, RankingRow
-from opcost.comparing.roofline import FP32, TF32, Roofline
+from opcost.comparing.roofline import Roofline
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions
+from opcost.measuring.data_sheets import FP32, TF32
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT
 from opcost.operators.counts import FORMULA_REMEDY
 from opcost.reporting.tables import DOUBTFUL

@@ -27,6 +27,7 @@ from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
+from opcost.measuring.data_sheets import SHEETS, DataSheet
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
 from opcost.measuring.setting import are_chosen, is_meant, is_part_of
@@ -39,7 +40,6 @@ from opcost.prediction.needed_memory import NeededMemory, needed_memory
 from opcost.prediction.samples import (
     RECURRENT,
     Card,
-    DataSheet,
     Samples,
     card_of,
     cases_of,
@@ -55,7 +55,6 @@ from opcost.stages.make_configs import config_of, own_first
 from opcost.stages.ranking_data import RankingData, named_as, read_ranking_data
 from opcost.stages.wanted_model import WantedModel, known_config, pickled
 from opcost.storage.configs import GRID_NAME, ModelConfig, model_tuple
-from opcost.storage.data_sheets import data_sheets
 from opcost.storage.database import Database
 from opcost.storage.files import keep, kept, replace_file
 from opcost.storage.schemas import is_listable, tuples_text
@@ -299,7 +298,7 @@ class Ground:
 
     @staticmethod
     def of(request: Request) -> Ground:
-        return Ground(numbers_of_rows(request.database.operator_measurements), data_sheets())
+        return Ground(numbers_of_rows(request.database.operator_measurements), SHEETS)
 
     def conditions_for(self, device: str | None, execution: str | None, precision: str) -> Conditions:
         """Return the conditions with the most rows among those that are wanted, else what they would be.
@@ -323,7 +322,7 @@ class Ground:
             wanted = replace(
                 wanted,
                 device_product=sheet.product,
-                device_memory_bytes=int(sheet.memory_bytes),
+                device_memory_bytes=sheet.memory_bytes,
                 device_power_limit_w=sheet.power_limit_w,
             )
         start = self.nearest_to(wanted)

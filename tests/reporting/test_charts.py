@@ -12,8 +12,9 @@ from test_tables import COMPARED
 
 from opcost.comparing.comparison import KindCost
 from opcost.comparing.corrections import METHOD_ERROR_RATIOS
-from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
+from opcost.comparing.roofline import COMPUTE, MEMORY, Roof
 from opcost.estimates import Estimate
+from opcost.measuring.data_sheets import FP32, TF32
 from opcost.reporting.charts import (
     BARS,
     KINDS_SHOWN,
