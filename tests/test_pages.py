@@ -37,6 +37,7 @@ ELSEWHERE = (
     f"{OPCOST} power",  # the same
     f"{OPCOST} qualify",  # the same
     f"{OPCOST} merge",  # needs measured rows: tests/stages/test_check_files.py
+    f"{OPCOST} compare net_build --database now",  # needs older rows: tests/stages/test_compare_against.py
     f"{OPCOST} measure 'resnet*' --gpus all",  # needs GPUs: tests/running/test_several_gpus.py
     f"{PYTHON} -m pip",  # downloads
     f"{PYTHON} -m pytest",  # these tests
