@@ -29,7 +29,7 @@ from opcost.stages.ranking_data import read_ranking_data
 from opcost.storage.configs import ModelConfig, ModelFolders, model_tuple
 from opcost.storage.database import Database
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.switches import autocast, precision
+from opcost.torch_backend.switches import autocast, switched
 from opcost.torch_backend.training_step import TrainingStep, training_step
 
 DEVICE = "cuda:0"
@@ -60,7 +60,7 @@ def estimated_s(config: ModelConfig, device: str = DEVICE) -> Mapping[Phase, flo
     plain = resolve(model_tuple(replace(config, training=None)), config.code).with_inputs(META)
     estimator, found = RuntimeEstimator(), {}
     # It prints its total.
-    with precision(config.precision), FakeTensorMode(), redirect_stdout(StringIO()):
+    with switched(config.precision, config.attention), FakeTensorMode(), redirect_stdout(StringIO()):
         # The first step makes the gradients and the optimiser's state.
         context = partial(autocast, config.precision, device)
         ready = training_step(on_fake(plain, device), config.training, device, context)
