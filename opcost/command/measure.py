@@ -259,8 +259,9 @@ def sweep(arguments: Namespace) -> int:
     result = run_sweep(request, swept, wish, cache_folder(), progress_on_stderr(arguments.json_progress))
     show = print_plan if arguments.dry_run else print_sweep
     print_json(sweep_object(result)) if arguments.json else show(result)
-    if not arguments.dry_run:
-        _write_sweep(request, result, arguments)
+    if arguments.dry_run:
+        return 0
+    _write_sweep(request, result, arguments)
     return int(bool(result.failed))
 
 

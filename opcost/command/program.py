@@ -261,14 +261,6 @@ FILES = (
         (*o.FOLDERS, o.REPAIR, o.JSON_OBJECT, o.VERBOSE),
         lambda arguments: _present(_database(arguments)) if arguments.repair else None,
     ),
-    Subcommand(
-        "forget",
-        "remove the config, the counts and the report that a profile left of a model, perhaps also its rows",
-        "resnet18_1x3x32x32 --dry-run",
-        "verify.forget",
-        (o.FORGOTTEN_NAMES, o.ROWS, o.DRY_RUN, *o.FOLDERS, o.VERBOSE),
-        before=(("profile", "resnet18 1x3x32x32 --device cpu --seconds 0.1"),),
-    ),
 )
 STEPS = (
     Subcommand(
@@ -348,6 +340,14 @@ STEPS = (
         "verify.merge",
         (o.INTO, o.OTHERS, o.VERBOSE),
         lambda arguments: _present(arguments.into),
+    ),
+    Subcommand(
+        "forget",
+        "remove the config, the counts and the report that a profile left of a model, perhaps also its rows",
+        "resnet18_1x3x32x32 --dry-run",
+        "verify.forget",
+        (o.FORGOTTEN_NAMES, o.ROWS, o.DRY_RUN, *o.FOLDERS, o.VERBOSE),
+        before=(("profile", "resnet18 1x3x32x32 --device cpu --seconds 0.1"),),
     ),
     Subcommand(
         "advise",

@@ -123,13 +123,13 @@ def sweep_of(request: RunRequest, wanted: WantedModel, axis: Axis | None) -> Swe
             remedy = "write the sizes as a list there (input_size or batch)"
             raise UserError(f"{config.path}: it has keys that no option of a sweep gives; {remedy}")
         wanted = same
-    wanted_sizes = [_of_size(wanted, axis.kind, size) for size in axis.sizes]
-    with scratch_folder(request.folders, []) as folders:
-        found = configs_of(folders, wanted_sizes, request.allow_code)
-    code = found[0].code
+    code = wanted.code()
     if code and not wanted.input_size and lacks_parameter(code, axis.kind.value):
         remedy = f"add it, such as def {code.function}({axis.kind.value})"
         raise UserError(f"{code.path}: {code.function} has no parameter {axis.kind.value!r}; {remedy}")
+    wanted_sizes = [_of_size(wanted, axis.kind, size) for size in axis.sizes]
+    with scratch_folder(request.folders, []) as folders:
+        found = configs_of(folders, wanted_sizes, request.allow_code)
     return _sweep(request, _name(wanted, axis.kind), axis, wanted.input_size, found)
 
 
