@@ -156,7 +156,7 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
         print_line(f"expected time to measure on {report.device_product}: {duration(report.expected_s)}")
     print_origin()
     if not dry_run:
-        print_commands(steps_of_list(report.name, "measure them"))
+        print_commands(steps_of_list(report.name, "measure them"), "Next steps")
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:
