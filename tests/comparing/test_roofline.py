@@ -183,14 +183,16 @@ def calls_by_conditions() -> dict[Conditions, list[tuple[OperatorCount, Measurem
     counts = counts_of_operators(counts_in(database.model_operators))
     found: dict[Conditions, list[tuple[OperatorCount, MeasurementRow]]] = {}
     for row in database.operator_measurements.rows():
-        count = counts.get(tuple_key(row.key))
+        count = counts.get((tuple_key(row.key), row.phase))
         if count is not None:
             found.setdefault(row.conditions, []).append((count, row))
     return found
 
 
 def roof_of(calls: list[tuple[OperatorCount, MeasurementRow]]) -> Roofline:
-    roofline = roofline_of_rows((row for _, row in calls), {count.operator.key: count for count, _ in calls})
+    roofline = roofline_of_rows(
+        (row for _, row in calls), {(count.operator.key, count.phase): count for count, _ in calls}
+    )
     assert roofline is not None
     return roofline
 
