@@ -44,7 +44,7 @@ python_problem = $(if $(filter good,$(1)),,$(problem_$(or $(filter old bare,$(1)
 require_python = $(if $(call python_problem,$(python_verdict)),$(error $(call python_problem,$(python_verdict))))
 
 .NOTPARALLEL:
-.PHONY: help install pipeline configs coverage zoo test check test-newest lock test-all fuzz mutation release-check clean
+.PHONY: help install pipeline configs coverage zoo test check test-newest lock test-all fuzz mutation release-check site clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -104,13 +104,17 @@ fuzz: .venv/installed-test  ## read 10,000 malformed files and 1,000 files, mark
 mutation: .venv/installed-test  ## plant 100 faults in the code; list those that no test detects (an hour; of one module: FAULTS="running/plan --seed 2")
 	@$(venv_python) tests/planted_faults.py $(FAULTS)
 
-release-check: .venv/installed-test  ## run all that `make check` leaves out; nothing but a GPU may be missing (80 minutes on 2 cores)
+release-check: .venv/installed-test .venv/installed-site  ## run all that `make check` leaves out; nothing but a GPU and containers may be missing (80 minutes on 2 cores)
 	@$(pytest) --all-seeds --no-skips
 	@mkdir -p build
 	@PYTHONPATH=. $(venv_python) benchmarks/operators_of_torch.py --output build/operators_of_torch.md
 	@PYTHONPATH=.:tests $(venv_python) benchmarks/kills.py
 	@PYTHONPATH=. $(venv_python) benchmarks/architectures.py --output build/architectures.md || true
 	@$(MAKE) --no-print-directory --keep-going fuzz zoo coverage mutation
+
+site: .venv/installed-site  ## make a site of the pages and the report of the shipped rows in build/site; a broken link is an error (a minute)
+	@NO_MKDOCS_2_WARNING=1 $(venv_python) -m mkdocs build --strict
+	@$(venv_python) -m opcost report --measurements measurements --database database --output build/site/report.html
 
 clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and database/
 	@rm -rf build opcost.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -126,6 +130,10 @@ clean:  ## remove build/ and the caches of tools; keep .venv, measurements/ and 
 	@$(call pip_install,--require-hashes --requirement $(lock))
 	@$(call pip_install,--no-deps --no-build-isolation --editable .)
 	@touch .venv/installed $@
+
+.venv/installed-site: .venv/made pyproject.toml
+	@$(call pip_install,--editable '.[site]')
+	@touch $@
 
 .venv/made:
 	$(require_python)

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pandas as pd
-from claim_tables import COSTS, WHOLES, fine_percent, of_card, percent
+from claim_tables import CARD, COSTS, WHOLES, fine_percent, of_card, percent
+
+from opcost.measuring.precisions import TORCH_DEFAULT
 
 CAMPAIGN_BOARD = "GPU-cd1b"
 PAUSE_S = 60.0
@@ -113,8 +115,9 @@ def sweeps(root: Path) -> dict[str, str]:
 
 def learned_costs(root: Path) -> dict[str, str]:
     """Return the errors in tuples, and in models of families, that the learned predictor has not seen."""
-    tuples = pd.read_csv(root / LEARNED / "unseen_tuples.csv").query("method == 'learned' and kind == 'all'").squeeze()
-    families = pd.read_csv(root / LEARNED / "unseen_families.csv").query("method == 'learned'")
+    learned = f"method == 'learned' and conditions == '{CARD}, {TORCH_DEFAULT}'"
+    tuples = pd.read_csv(root / LEARNED / "unseen_tuples.csv").query(f"{learned} and kind == 'all'").squeeze()
+    families = pd.read_csv(root / LEARNED / "unseen_families.csv").query(learned)
     found = {"unseen_tuples": f"{tuples['samples']:,}", "unseen_models": str(len(families))}
     for cost in COSTS:
         off = (families[f"{cost}_ratio"] - 1).abs()

@@ -31,7 +31,7 @@ from opcost.running.bench import measured_rows
 from opcost.running.planned_bench import open_local_bench
 from opcost.running.request import Request
 from opcost.running.shipped_counts import shipped_counts
-from opcost.stages.predict import trained
+from opcost.stages.predict import Ground, trained
 from opcost.storage.configs import ModelFolders
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
@@ -73,7 +73,8 @@ def of_rows(folder: Path) -> dict[str, Entered]:
     operators = [count.operator for count in selection.kept.counts]
     whole = database.full_model_measurements.rows(of_operators([selection.kept.model]))[-1]
     chains = database.calls_in_chains.rows()
-    known = trained(Request((), folders, database), whole.conditions, folder, progress_on_stderr())
+    request = Request((), folders, database)
+    known = trained(request, Ground.of(request), whole.conditions, folder, progress_on_stderr())
 
     def evidence(operators: list[OperatorTuple]) -> Evidence:
         return Evidence(Measurements(database.operator_measurements.rows(of_operators(operators))), chains)

@@ -1,18 +1,17 @@
-"""How far predicted costs are off, for operators and whole families of models that were not learned from
+"""How far predicted costs are off, for operators, families of models and conditions that were not learned from
 
 Example: PYTHONPATH=. python benchmarks/prediction.py docs/data/prediction
-         PYTHONPATH=. python benchmarks/prediction.py FOLDER --parts families --processes 1
+         PYTHONPATH=. python benchmarks/prediction.py FOLDER --parts families
 """
 
 import argparse
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,37 +20,45 @@ from claim_tables import committed, usual_conditions
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.predicted_run import NORMAL_FACTOR
 from opcost.estimates import value_of
-from opcost.learners import Fold, folds_of, learned_from
+from opcost.learners import SHAPE_FOLDS, TREES, TREES_FOR_ERRORS, Table, Trials, folds_of, learned_from
+from opcost.measuring.conditions import Conditions
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.values import InputData, parse_input_data
-from opcost.prediction.learned_costs import ENERGY, TIME, CallCosts, IntArray, LearnedCosts, ModelCalls
-from opcost.prediction.samples import Samples, cases_of
+from opcost.prediction.learned_costs import (
+    ENERGY,
+    POWER,
+    SMALL,
+    TIME,
+    UNDER,
+    Deviations,
+    LearnedCosts,
+    Lesson,
+    ModelCalls,
+    under_any,
+)
+from opcost.prediction.samples import cases_of
 from opcost.running.request import Request
-from opcost.stages.predict import training_data
+from opcost.stages.predict import Ground, lessons_of, training_data
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.storage.configs import ModelFolders
 
 ROOT = Path(__file__).resolve().parent.parent
 LEARNED = "learned"
-MULTIPROCESSORS = 132
-"""Of an H200, the card of the committed rows."""
-
-TUPLE_FOLDS = 10
 WITHIN = {TIME: 0.10, ENERGY: 0.10}
 FEWEST_OF_A_KIND = 20
 """Kinds with fewer samples have one row together."""
 
-CURVE_SIZES, CURVE_DRAWS = (100, 200, 400, 800, 1600), 3
 OTHERS, ALL = "others", "all"
-
 TIMED_CALLS = 10_000
 
 
 @dataclass(frozen=True)
 class Whole:
-    """A measured whole model: its calls among the samples, its costs in s and J, and the corrections of its sum."""
+    """A measured whole model: its calls among all samples, its costs in s and J, and the corrections of its sum."""
 
     name: str
+    conditions: str
     calls: ModelCalls
     time_s: float
     energy_j: float | None
@@ -60,84 +67,80 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class TrainingData:
-    """Samples with the call that each is of, and the measured wholes that consist of them."""
+class Committed:
+    """The committed samples, by the conditions that are learned from together, and the measured wholes of them."""
 
-    samples: Samples
-    calls: Sequence[tuple[OperatorCount, InputData]]
+    ground: Ground
+    conditions: Mapping[str, Conditions]
+    lessons: Mapping[str, Lesson]
     wholes: Sequence[Whole]
+    calls: Sequence[tuple[OperatorCount, InputData]]
+
+    @cached_property
+    def table(self) -> Table:
+        return Table.of(self.lessons.values())
+
+    @cached_property
+    def trials(self) -> Trials:
+        return Trials.of(self.lessons, self.table, TREES_FOR_ERRORS)
+
+    @property
+    def names(self) -> list[str]:
+        """The name of the conditions of each sample."""
+        return [named(self.conditions[key]) for key, one in self.lessons.items() for _ in one.samples.kinds]
 
 
-def committed_samples() -> TrainingData:
-    """Return the committed samples under the conditions that most of them have, and the whole models of them."""
+def named(conditions: Conditions) -> str:
+    return f"{conditions.device_product}, {conditions.precision}"
+
+
+def committed_samples() -> Committed:
+    """Return the committed samples that are learned from together with those under the usual conditions."""
     request = Request((), ModelFolders(ROOT / "measurements"), committed(ROOT))
-    data = read_ranking_data(request, request.configs(), ())
-    conditions = usual_conditions(data.operator_rows)
-    found, results = training_data(data, conditions), {one.name: one for one in data.results(conditions)}
+    data, ground = read_ranking_data(request, request.configs(), ()), Ground.of(request)
+    usual = usual_conditions(data.operator_rows)
+    known = {one: training_data(data, one) for one in ground.pool_of(usual)}
+    wholes, start = [], 0
+    for one, own in known.items():
+        results = {result.name: result for result in data.results(one)}
+        for name, calls in own.wholes.items():
+            places = tuple(start + place for place in calls.places)
+            wholes.append(_whole(results[name], named(one), replace(calls, places=places)))
+        start += len(own.samples)
     counts = data.operator_counts
-    cases = cases_of(data.operator_rows, counts, conditions).items()
-    calls = [(counts[tuple_key(key)], parse_input_data(rows[0].input_data)) for key, rows in cases]
-    return TrainingData(found.samples, calls, [_whole(results[name], own) for name, own in found.wholes.items()])
+    cases = cases_of(data.operator_rows, counts, usual).items()
+    calls = [(counts[tuple_key(key), rows[0].phase], parse_input_data(rows[0].input_data)) for key, rows in cases]
+    return Committed(ground, {one.key: one for one in known}, lessons_of(known, ground), wholes, calls)
 
 
-def _whole(result: ModelResult, calls: ModelCalls) -> Whole:
+def _whole(result: ModelResult, conditions: str, calls: ModelCalls) -> Whole:
     (corrected_s, corrected_j), cost = result.corrected, result.cost
     correction_s = corrected_s.value - cost.time_s.value
     correction_j = None if corrected_j is None or cost.energy_j is None else corrected_j.value - cost.energy_j.value
     time_s, energy_j = result.full.measurement.time_s, value_of(result.full_energy_j)
-    return Whole(result.name, calls, time_s, energy_j, correction_s, correction_j)
-
-
-def shape_folds(data: TrainingData) -> list[Fold]:
-    """Return folds in which no shape is learned from that is predicted."""
-    return folds_of([[shape] for shape in data.samples.shapes], TUPLE_FOLDS)
-
-
-def learned_costs(known: TrainingData) -> LearnedCosts:
-    """Return what is learned from samples, and from the wholes among them."""
-    return learned_from(known.samples, [whole.calls for whole in known.wholes], MULTIPROCESSORS)
-
-
-def part_of(data: TrainingData, places: Sequence[int] | IntArray) -> TrainingData:
-    """Return some samples, and the wholes with those of their calls that are among them."""
-    new = {int(place): number for number, place in enumerate(places)}
-    wholes = []
-    for whole in data.wholes:
-        kept = [(new[place], calls) for place, calls in _calls(whole) if place in new]
-        if kept:
-            calls = ModelCalls(whole.calls.family, *(tuple(column) for column in zip(*kept, strict=True)))
-            wholes.append(Whole(whole.name, calls, whole.time_s, whole.energy_j))
-    columns = {name: value for name, value in vars(data.samples).items() if name != "boards"}
-    chosen = {
-        name: tuple(one[int(place)] for place in places) if isinstance(one, tuple) else one[[*places]]
-        for name, one in columns.items()
-    }
-    return TrainingData(replace(data.samples, **chosen), [data.calls[int(place)] for place in places], wholes)
-
-
-def _calls(whole: Whole) -> Iterator[tuple[int, int]]:
-    return zip(whole.calls.places, whole.calls.calls, strict=True)
+    return Whole(result.name, conditions, calls, time_s, energy_j, correction_s, correction_j)
 
 
 # Unseen tuples
 
 
-def tuple_errors(data: TrainingData, fold: Fold) -> pd.DataFrame:
-    """Return the errors in the samples of a fold, with their kinds.
+def tuples(data: Committed) -> pd.DataFrame:
+    """Return the errors of tuples whose shape was not learned from, under each conditions by kind of operator.
 
-    An error is the logarithm of predicted over measured, NaN where that is unknown; beside it is the half width of its
-    interval.
+    Intervals are from the errors of the other folds.
     """
-    known, others = (part_of(data, places) for places in fold)
-    learned = learned_costs(known)
-    costs = learned.costs(others.calls)
-    columns: dict[str, object] = {"kind": list(others.samples.kinds)}
-    for cost, predicted, measured, deviations in (
-        (TIME, costs.times_s, others.samples.times_s, costs.time_deviations),
-        (ENERGY, costs.energies_j, others.samples.energies_j, costs.energy_deviations),
-    ):
-        columns |= {cost: np.log(predicted / measured), f"{cost} half": learned.deviations[cost].factor * deviations}
-    return pd.DataFrame(columns)
+    trials, shapes = data.trials, [[shape] for one in data.lessons.values() for shape in one.samples.shapes]
+    held = trials.trials[1]
+    columns: dict[str, object] = {"conditions": data.names, "kind": list(trials.kinds), **held.errors}
+    halves = {cost: np.full(len(shapes), np.nan) for cost in WITHIN}
+    for others, own in folds_of(shapes, SHAPE_FOLDS):
+        deviations, _ = trials.expected(others, ())
+        for cost, found in deviations.items():
+            expected = found.deviations(trials.classes, held.distances, held.is_outside)
+            halves[cost][own] = found.factor * expected[own]
+    errors = pd.DataFrame({**columns, **{f"{cost} half": half for cost, half in halves.items()}})
+    parts = [tuples_table(own).assign(conditions=name) for name, own in errors.groupby("conditions", sort=False)]
+    return pd.concat(parts)
 
 
 def tuples_table(errors: pd.DataFrame) -> pd.DataFrame:
@@ -168,150 +171,152 @@ def summary(errors: pd.DataFrame) -> dict[str, float]:
 # Unseen families
 
 
-def family_rows(data: TrainingData, family: str) -> list[dict[str, object]]:
-    """Return a row for each whole of a family, learned from all samples that no model of it has.
-
-    It has the predicted over the measured costs, with the sum's correction.
-    """
-    is_known = np.array([family not in families for families in data.samples.families])
-    learned = learned_costs(part_of(data, np.flatnonzero(is_known)))
-    rows = []
-    for whole in (whole for whole in data.wholes if whole.calls.family == family):
-        costs = learned.costs([data.calls[place] for place in whole.calls.places])
-        calls = np.array(whole.calls.calls, dtype=float)
-        time_s, energy_j = float(calls @ costs.times_s), float(calls @ costs.energies_j)
-        halves = sum_halves(learned, costs, whole)
-        rows.append(
-            {
-                "model": whole.name,
-                "family": family,
-                "method": LEARNED,
-                "time_s": whole.time_s,
-                "energy_j": whole.energy_j,
-                "time_ratio": (time_s + whole.correction_s) / whole.time_s,
-                "energy_ratio": (energy_j + whole.correction_j) / whole.energy_j,
-                **{f"{cost}_half_width": half for cost, half in halves.items()},
-                "outside_share": float(calls @ (costs.times_s * costs.is_outside)) / time_s,
-            }
-        )
-    return rows
+def families(data: Committed) -> pd.DataFrame:
+    """Return the errors of models whose family was not learned from; intervals are from errors of other families."""
+    of_samples = [own for one in data.lessons.values() for own in one.samples.families]
+    found: list[dict[str, object]] = []
+    for family in sorted({whole.calls.family for whole in data.wholes}):
+        others = np.flatnonzero([family not in own for own in of_samples])
+        expected = data.trials.expected(others, [one for one in data.trials.models if one.family != family])
+        found += [family_row(data, whole, *expected) for whole in data.wholes if whole.calls.family == family]
+    return pd.DataFrame(found)
 
 
-def sum_halves(learned: LearnedCosts, costs: CallCosts, whole: Whole) -> dict[str, float]:
-    """Return the half widths of the 90 % intervals of the logarithms of a sum's time and energy.
-
-    That of the energy includes the difference between boards.
-    """
-    calls, halves = np.array(whole.calls.calls, dtype=float), {}
-    for cost, values, deviations in (
-        (TIME, costs.times_s, costs.time_deviations),
-        (ENERGY, costs.energies_j, costs.energy_deviations),
+def family_row(
+    data: Committed, whole: Whole, deviations: Mapping[str, Deviations], sum_factors: Mapping[str, Mapping[str, float]]
+) -> dict[str, object]:
+    """Return the predicted over the measured costs of a whole, with the sum's correction, and the half widths."""
+    trials, held, lesson = data.trials, data.trials.trials[0], next(iter(data.lessons.values()))
+    boards = lesson.samples.boards
+    key = trials.classes[whole.calls.places[0]].rpartition(UNDER)[2]
+    learned = LearnedCosts(lesson.card, key, {}, {}, {}, {}, deviations, sum_factors, boards, 0)
+    row: dict[str, object] = {"model": whole.name, "family": whole.calls.family, "conditions": whole.conditions}
+    row |= {"method": LEARNED, "time_s": whole.time_s, "energy_j": whole.energy_j}
+    places, calls = list(whole.calls.places), np.array(whole.calls.calls, dtype=float)
+    groups = [trials.groups[place] for place in places]
+    is_small = np.array([under_any(trials.classes[place]).endswith(SMALL) for place in places])
+    halves, times_s = {}, np.zeros(0)
+    for cost, measured, correction in (
+        (TIME, whole.time_s, whole.correction_s),
+        (ENERGY, whole.energy_j, whole.correction_j),
     ):
-        half = learned.half_width(cost, costs.groups, calls * values, deviations, costs.is_small)
-        halves[cost] = half / float(calls @ values)
-    halves[ENERGY] = math.hypot(halves[ENERGY], NORMAL_FACTOR * learned.boards.deviation)
-    return halves
+        predicted = calls * trials.costs[cost][places] * np.exp(held.errors[cost][places])
+        times_s = predicted if cost == TIME else times_s
+        expected = deviations[cost].deviations(trials.classes, held.distances, held.is_outside)[places]
+        row[f"{cost}_ratio"] = (predicted.sum() + correction) / measured
+        halves[cost] = learned.half_width(cost, groups, predicted, expected, is_small) / predicted.sum()
+    halves[ENERGY] = math.hypot(halves[ENERGY], NORMAL_FACTOR * boards.deviation)
+    row |= {f"{cost}_half_width": half for cost, half in halves.items()}
+    return {**row, "outside_share": float(times_s @ held.is_outside[places]) / times_s.sum()}
 
 
-# Learning curves
+# Conditions without rows
 
 
-def curve_row(data: TrainingData, size: int, draw: int) -> dict[str, float]:
-    """Return the errors in a tenth of the shapes after learning from some of the other samples, drawn at random."""
-    learned_from, predicted = shape_folds(data)[draw]
-    chosen = np.random.default_rng(draw).permutation(learned_from)[:size]
-    return {"samples": len(chosen), "draw": draw, **summary(tuple_errors(data, (np.sort(chosen), predicted)))}
+def conditions(data: Committed) -> pd.DataFrame:
+    """Return the errors of models under conditions of which nothing was learned from, with rates by data sheets."""
+    halves = {*DTYPES, *AUTOCAST_DTYPES}
+    groups: dict[str, set[str]] = {}
+    for key, one in data.conditions.items():
+        groups.setdefault(one.device_product, set()).add(key)
+        groups.setdefault("16 bits" if one.precision in halves else one.precision, set()).add(key)
+    return pd.DataFrame([row for name, keys in groups.items() for row in left_out(data, name, keys)])
+
+
+def left_out(data: Committed, name: str, keys: Collection[str]) -> Iterator[dict[str, object]]:
+    """Yield the errors of the wholes under some conditions, learned from all others."""
+    numbers = {one: len(data.lessons[key].samples) for key, one in data.conditions.items() if key not in keys}
+    ground, lessons = replace(data.ground, numbers=numbers), dict(data.lessons)
+    for key in keys:
+        one, start = data.conditions[key], ground.nearest_to(data.conditions[key])
+        lessons[key] = replace(lessons[key], card=ground.scaled(lessons[start.key].card, start, one))
+    table = Table.of(lessons.values())
+    is_out = np.array([key in keys for key, one in lessons.items() for _ in one.samples.kinds])
+    places, kinds = np.flatnonzero(is_out), [kind for kind, out in zip(table.kinds, is_out, strict=True) if out]
+    errors = {target: np.zeros(len(is_out)) for target in table.targets}
+    for target, function in table.functions(np.flatnonzero(~is_out), TREES).items():
+        errors[target][places] = function.predict(table.features[places], kinds) - table.targets[target][places]
+    costs = data.trials.costs
+    for whole in data.wholes:
+        own, calls = list(whole.calls.places), np.array(whole.calls.calls, dtype=float)
+        if is_out[own].all():
+            times_s = calls * costs[TIME][own] * np.exp(errors[TIME][own])
+            powers = np.exp((errors[TIME] + errors[POWER])[own])
+            yield {
+                "left_out": name,
+                "conditions": whole.conditions,
+                "model": whole.name,
+                "time_ratio": (times_s.sum() + whole.correction_s) / whole.time_s,
+                "energy_ratio": ((calls * costs[ENERGY][own] * powers).sum() + whole.correction_j) / whole.energy_j,
+            }
 
 
 # Times
 
 
-def times_table(data: TrainingData, _: object) -> pd.DataFrame:
+def times(data: Committed) -> pd.DataFrame:
     """Return how long learning from all samples takes, and predicting many calls, alone."""
     started = time.perf_counter()
-    learned = learned_costs(data)
+    learned = learned_from(data.lessons)
     training_s = time.perf_counter() - started
     calls = [data.calls[place % len(data.calls)] for place in range(TIMED_CALLS)]
     started = time.perf_counter()
     learned.costs(calls)
-    rows = [("learning", len(data.calls), training_s), ("predicting", len(calls), time.perf_counter() - started)]
+    rows = [("learning", learned.samples, training_s), ("predicting", len(calls), time.perf_counter() - started)]
     return pd.DataFrame(rows, columns=["what", "calls", "seconds"])
 
 
-Run = Callable[..., Iterator[Any]]
-"""Maps a function over arguments, in processes of their own."""
-
-
-def tuples(data: TrainingData, run: Run) -> pd.DataFrame:
-    """Return the errors of tuples whose shape was not learned from."""
-    folds = shape_folds(data)
-    return tuples_table(pd.concat(run(tuple_errors, [data] * len(folds), folds)))
-
-
-def families(data: TrainingData, run: Run) -> pd.DataFrame:
-    """Return the errors of models whose family was not learned from."""
-    names = sorted({whole.calls.family for whole in data.wholes})
-    return pd.DataFrame([row for rows in run(family_rows, [data] * len(names), names) for row in rows])
-
-
-def curve(data: TrainingData, run: Run) -> pd.DataFrame:
-    """Return the errors after learning from some of the samples."""
-    most = min(len(learned) for learned, _ in shape_folds(data))
-    points = [(size, draw) for size in (*CURVE_SIZES, most) for draw in range(CURVE_DRAWS)]
-    return pd.DataFrame(run(curve_row, [data] * len(points), *zip(*points, strict=True)))
-
-
-PARTS: Mapping[str, tuple[str, Callable[[TrainingData, Run], pd.DataFrame]]] = {
-    "times": ("times", times_table),
+PARTS: Mapping[str, tuple[str, Callable[[Committed], pd.DataFrame]]] = {
+    "times": ("times", times),
     "tuples": ("unseen_tuples", tuples),
     "families": ("unseen_families", families),
-    "curve": ("learning_curve", curve),
+    "conditions": ("unseen_conditions", conditions),
 }
 """Each table's file, and what makes it."""
 
 
 def shown(name: str, table: pd.DataFrame) -> str:
-    """Return a table as it is printed: of families the figures by method, of the others all rows."""
-    if name != "families":
-        return table.round(4).to_string(index=False)
-    return "\n".join(f"{method}: {by_method(own)}" for method, own in table.groupby("method", sort=False))
+    """Return a table as it is printed: of models the figures by conditions, of others all rows."""
+    by = {"families": ["conditions"], "conditions": ["left_out", "conditions"]}.get(name)
+    if by is None:
+        is_shown = table["kind"] == ALL if "kind" in table else np.ones(len(table), dtype=bool)
+        return table[is_shown].round(4).to_string(index=False)
+    return "\n".join(f"{group}: {figures(own)}" for group, own in table.groupby(by, sort=False))
 
 
-def by_method(rows: pd.DataFrame) -> str:
-    """Return the figures of a method on unseen families."""
+def figures(rows: pd.DataFrame) -> str:
     parts = []
     for cost in (TIME, ENERGY):
-        errors = (rows[f"{cost}_ratio"] - 1).abs()
-        known = rows[rows[f"{cost}_half_width"].notna()]
-        covered = np.log(known[f"{cost}_ratio"]).abs() <= known[f"{cost}_half_width"]
-        worst = rows.loc[errors.idxmax(), "model"]
-        parts.append(
-            f"{cost} {errors.median():.1%} in the median, {errors.max():.1%} at worst ({worst}), "
-            f"{(errors <= 0.15).mean():.0%} within 15 %, {covered.mean():.0%} in the interval"
+        errors = np.log(rows[f"{cost}_ratio"]).abs()
+        half = rows[f"{cost}_half_width"] if f"{cost}_half_width" in rows else pd.Series(dtype=float)
+        covered = (
+            f", {(errors <= half).mean():.0%} in the interval, half of it {half.median():.2f}" if len(half) else ""
         )
-    return "; ".join(parts)
+        of_errors = (
+            f"{errors.median():.3f} in the median, {errors.quantile(0.9):.3f} at 90 %, {errors.max():.3f} at worst"
+        )
+        parts.append(f"{cost} {of_errors}{covered}")
+    return f"{len(rows)} models; " + "; ".join(parts)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the tables are written")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="the tables (default: all)")
-    parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        data = committed_samples()
-        for name in arguments.parts:
-            started = time.perf_counter()
-            file, made_by = PARTS[name]
-            table = made_by(data, pool.map)
-            path = arguments.folder / f"{file}.csv"
-            if "method" in table and path.exists():
-                # Those of baselines, which are learned from the same folds, stay.
-                before = pd.read_csv(path)
-                table = pd.concat([table, before[before["method"] != LEARNED]])
-            table.to_csv(path, index=False, float_format="%.5g")
-            print(f"{name}, {time.perf_counter() - started:.0f} s\n{shown(name, table)}\n", flush=True)
+    data = committed_samples()
+    for name in arguments.parts:
+        started = time.perf_counter()
+        file, made_by = PARTS[name]
+        table = made_by(data)
+        path = arguments.folder / f"{file}.csv"
+        if "method" in table and path.exists():
+            # Those of baselines stay.
+            before = pd.read_csv(path)
+            table = pd.concat([table, before[before["method"] != LEARNED]])
+        table.to_csv(path, index=False, float_format="%.5g")
+        print(f"{name}, {time.perf_counter() - started:.0f} s\n{shown(name, table)}\n", flush=True)
     return 0
 
 

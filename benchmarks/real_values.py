@@ -23,7 +23,7 @@ from opcost.running.qualification import qualified
 from opcost.sources.models import resolve
 from opcost.storage.configs import load_config, model_tuple
 from opcost.storage.database import Database
-from opcost.torch_backend.switches import precision
+from opcost.torch_backend.switches import switched
 from opcost.torch_backend.workload import EagerWorkload, as_graph
 
 PROTOCOL = MeasurementProtocol(0.3, 0.6)
@@ -82,7 +82,7 @@ def main() -> None:
     with qualified(open_apparatus, None, Database(arguments.database), True) as apparatus, torch.no_grad():
         folders = [MEASUREMENTS / name for name in arguments.names]
         for config in [one for folder in folders for one in load_config(folder / "summary.yml", folder)]:
-            with precision(config.precision):
+            with switched(config.precision):
                 ready = resolve(model_tuple(config), None).with_inputs(apparatus.device)
                 for module, values in heaviest(ready.model, ready.run):
                     calls = [partial(module, values), partial(module, in_random_order(values))]

@@ -14,13 +14,14 @@ from functools import cache
 from inspect import get_annotations
 from operator import attrgetter
 from reprlib import repr as shown
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Limits of measured quantities in SI units. Products of several such quantities do not overflow."""
 
 LARGEST_FLOAT, LARGEST_INT = 1e100, 2**63 - 1
+LARGEST_OF: Mapping[Any, float] = MappingProxyType({float: LARGEST_FLOAT, int: LARGEST_INT})
 """Limits of all numbers. Their squares do not overflow."""
 
 YEARS = (1970, 2999)
@@ -125,7 +126,7 @@ class Field:
     def problem(self, value: Any) -> str:
         if value is None:
             return ""
-        largest = LARGEST_FLOAT if self.kind is float else LARGEST_INT if self.kind is int else None
+        largest = LARGEST_OF.get(self.kind)
         if largest is not None and not -largest <= value <= largest:
             return f"{self.name}: {shown(value)} is not possible (to ±{largest:g})"
         values = self.column.values
@@ -143,8 +144,8 @@ class Columns:
         kind: Any = type(self)
         values = vars(self)
         # Tables have many rows: bounds are compared here, and words are made only for values that are not allowed.
-        for field, lowest, highest in _restricted_fields(kind):
-            value = values[field.attribute]
+        for name, lowest, highest, field in _restricted_fields(kind):
+            value = values[name]
             if value is None or (lowest is not None and lowest <= value <= highest):
                 continue
             if problem := field.problem(value):
@@ -152,10 +153,15 @@ class Columns:
 
 
 @cache
-def _restricted_fields(kind: Any) -> tuple[tuple[Field, Any, Any], ...]:
-    """Return the fields with restricted values, each with the bounds of its numbers; None without bounds."""
-    restricted = (one for one in fields_of(kind) if one.kind in (float, int) or one.column.values != ANY)
-    return tuple((field, *(field.column.values.bounds or (None, None))) for field in restricted)
+def _restricted_fields(kind: Any) -> tuple[tuple[str, Any, Any, Field], ...]:
+    """Return the attributes with restricted values, each with the bounds of its numbers; None without bounds."""
+    found = []
+    for field in fields_of(kind):
+        of_any = LARGEST_OF.get(field.kind) if field.column.values == ANY else None
+        bounds = field.column.values.bounds or (None if of_any is None else (-of_any, of_any))
+        if bounds or field.column.values != ANY:
+            found.append((field.attribute, *(bounds or (None, None)), field))
+    return tuple(found)
 
 
 @cache

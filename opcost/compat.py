@@ -29,6 +29,7 @@ from opcost.progress import Progress
 from opcost.running.energy_meter import EnergyMeter
 from opcost.running.power_limit import check_consent, set_for_good
 from opcost.stages.power_cap import CapBoard, CapSweepPlan, sweep_caps
+from opcost.units import KWH_J
 
 if TYPE_CHECKING:
     # Only for types: the other tools need no torch.
@@ -285,7 +286,7 @@ def _board(gpu_num: int) -> CapBoard:
 
 
 def _kwh(energy_j: float | None) -> float | None:
-    return None if energy_j is None else energy_j / 3.6e6
+    return None if energy_j is None else energy_j / KWH_J
 
 
 def _percent(share_ratio: float | None) -> float | None:

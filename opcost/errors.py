@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 LONGEST_SHOWN = 200
@@ -20,6 +22,10 @@ class UserError(Exception):
 
     def __reduce__(self) -> tuple[type[UserError], tuple[str, ...]]:
         return UserError, self.lines
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that a notebook shows, as a command does."""
+        return [f"error: {line}" for line in self.lines]
 
 
 class CannotMeasureError(Exception):
@@ -73,3 +79,14 @@ def quoted(text: str) -> str:
 def shortened(text: str, longest: int = LONGEST_SHOWN, end: int = 0) -> str:
     """Return a text for a message, cut after some characters; as many as ``end`` of its last ones stay."""
     return text if len(text) <= longest + end else f"{text[:longest]}...{text[len(text) - end :]}"
+
+
+class AttentionRefusedError(UserError):
+    """The back end of attention that a user chose cannot run a call of the model on any GPU."""
+
+
+def suggestion(name: str, known: Collection[str], otherwise: str) -> str:
+    """Return a question with up to three similar names, the shortest that begin so first; else another remedy."""
+    longer = sorted((one for one in known if name and one.startswith(name)), key=lambda one: (len(one), one))
+    close = list(dict.fromkeys([*longer, *difflib.get_close_matches(name, known, n=3)]))[:3]
+    return f"did you mean {' or '.join(close)}?" if close else otherwise

@@ -46,7 +46,14 @@ def command(name: str, *arguments: str, has_code: bool = False) -> str:
 
 
 def pip_install(*requirements: str) -> str:
-    """Return the command that installs packages for the Python that is running."""
+    """Return the command that installs packages for the Python that is running; pipx and uv leave pip out."""
+    from importlib.util import find_spec
+
+    environment = Path(sys.prefix)
+    if (environment / "pipx_metadata.json").exists():
+        return joined(["pipx", "inject", environment.name, *requirements])
+    if find_spec("pip") is None:
+        return joined(["uv", "pip", "install", "--python", _python(), *requirements])
     return joined([_python(), "-m", "pip", "install", *requirements])
 
 
@@ -85,6 +92,10 @@ def _quoted(word: str) -> str:
 
 def _opcost() -> list[str]:
     beside = Path(sys.executable).with_name("opcost")
+    found = shutil.which("opcost")
+    # It may be a link, as those of pipx and uv are.
+    if found is not None and Path(found).resolve() == beside.resolve():
+        return ["opcost"]
     return [_as_typed(beside)] if beside.exists() else [_python(), "-m", "opcost"]
 
 

@@ -13,6 +13,7 @@ from opcost.errors import shortened
 UNKNOWN = "-"
 
 MILLI = 1e-3
+KWH_J = 3.6e6
 
 
 def scaled(value: float | None, unit: float, digits: int = 4) -> str:

@@ -33,7 +33,8 @@ SECOND_TIER = (
     "test_allow_code.py test_own_models.py test_profile.py test_holdings.py test_api.py test_predict.py "
     "test_sample_operators.py test_sweep_command.py test_cache_chains.py test_durations.py test_model_layers.py "
     "test_worker_bench.py test_worker_process.py test_follow_power.py test_log_power.py test_power_cap.py "
-    "test_guarded_limit.py test_compat.py test_packaging.py test_dask_workers.py test_slurm_example.py"
+    "test_guarded_limit.py test_compat.py test_packaging.py test_dask_workers.py test_slurm_example.py "
+    "test_notebook.py test_site.py test_container.py"
 ).split()
 """Pages, wheel, browser, processes and their kills, models of libraries and users, all shipped rows, the tests' own
 machinery: ``--quick`` leaves them out, and tests with the marker ``second_tier``."""
@@ -111,7 +112,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--renew-golden", action="store_true", help="write tests/golden/ instead of comparing to it")
     parser.addoption("--all-seeds", action="store_true", help="run all seeds and inputs of simulations, not a part")
     parser.addoption("--quick", action="store_true", help="leave out the second tier")
-    parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails, unless it needs a GPU")
+    parser.addoption(
+        "--no-skips", action="store_true", help="a test that is skipped fails, unless it needs a GPU or containers"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -131,7 +134,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if item.config.getoption("--no-skips") and not item.get_closest_marker("gpu"):
+    if item.config.getoption("--no-skips") and not any(map(item.get_closest_marker, ("container", "gpu"))):
         fail_if_skipped(report)
     return report
 

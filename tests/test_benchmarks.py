@@ -6,14 +6,17 @@ import math
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 from seeds import Seeds
+from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_rows import rows_of
@@ -122,7 +125,7 @@ def test_every_script_and_every_table_is_explained():
 
 def test_ways_of_runs_enter_no_more_modules_than_stated(benchmark, tmp_path):
     found = benchmark("modules_entered").of_runs(tmp_path)
-    most = {"model to counts": 19, "tuple to line": 33}
+    most = {"model to counts": 19, "tuple to line": 34}
     assert found.keys() == most.keys()
     assert all(0 < len(one.modules) <= most[way] for way, one in found.items())
 
@@ -156,6 +159,55 @@ def test_sums_are_compared_with_wholes_by_how_they_were_run(benchmark):
     assert one == "| a | graph | 1000 ms | 0.990 | 1.010 | 1000 mJ |  |  |"
     assert other == "| b | graph | 1000 ms | 1.020 |  | 1000 mJ | 1.100 |  |"
     assert eager == "| a | eager | 1000 ms | 0.500 | 0.500 | 1000 mJ |  |  |"
+
+
+class HostEvent:
+    """An event of a GPU, by the host's clock."""
+
+    def __init__(self, **_):
+        self.moment_s = 0.0
+
+    def record(self, *_):
+        self.moment_s = time.perf_counter()
+
+    def elapsed_time(self, end):
+        return 1e3 * (end.moment_s - self.moment_s)
+
+
+def test_the_estimator_has_a_time_for_each_part_of_a_step(benchmark, monkeypatch, tmp_path):
+    """On a CPU with the host's clock: the estimator itself asks for a GPU's."""
+    torch = benchmark("torch")
+    monkeypatch.setattr(torch, "Event", HostEvent)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda: None)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
+    path = tmp_path / "small" / "summary.yml"
+    path.parent.mkdir()
+    keys = {"model_name": "squeezenet1_1", "input_size": [1, 3, 32, 32], "mode": "training", "optimizer": "adamw"}
+    path.write_text(yaml.safe_dump(keys), encoding="utf-8")
+    (config,) = ModelFolders(tmp_path).configs([])
+    found = benchmark("estimated_steps").estimated_s(config, "cpu")
+    assert [str(phase) for phase in found] == ["forward", "backward", "optimizer"]
+    assert all(time_s > 0 for time_s in found.values())
+
+
+def test_estimates_stand_beside_sums_and_wholes_and_are_empty_where_unknown(benchmark):
+    script, phases = benchmark("estimated_steps"), benchmark("opcost.operators.tuples").Phase
+
+    def result(whole_s, sum_s, phases=()):
+        whole = SimpleNamespace(measurement=SimpleNamespace(time_s=whole_s))
+        cost = SimpleNamespace(time_s=SimpleNamespace(value=sum_s))
+        return SimpleNamespace(name="one", whole=whole, cost=cost, is_complete=True, phases=phases)
+
+    parts = tuple(result(whole_s, 1.1 * whole_s) for whole_s in (0.003, 0.006, 0.001))
+    step = result(0.010, 0.011, parts)
+    estimates = {phases.FORWARD: 0.003, phases.BACKWARD: 0.0054, phases.OPTIMIZER: 0.002}
+    known = script.table([step], {"one": estimates}).set_index("part")
+    assert known.loc["step", "estimator (ms)"] == pytest.approx(10.4)
+    assert known["estimator / whole"].tolist() == pytest.approx([1.04, 1.0, 0.9, 2.0])
+    assert known["sum / whole"].tolist() == pytest.approx([1.1] * 4)
+    header, (line, *_) = script.in_words(script.table([step], {}))
+    assert line == ["one", "step", "10", "11", "", "1.1", ""]
+    assert header[-1] == "estimator / whole"
 
 
 # Architectures
@@ -281,30 +333,34 @@ def synthetic(benchmark):
         boards=samples.Boards({}, 0.02),
     )
     wholes = []
+    learned_costs = benchmark("opcost.prediction.learned_costs")
     for family in "ab":
         places = tuple(place for place, own in enumerate(families) if family in own)
-        model = benchmark("opcost.prediction.learned_costs").ModelCalls(family, places, (2,) * len(places))
+        model = learned_costs.ModelCalls(family, places, (2,) * len(places))
         costs = (2 * held.times_s[list(places)].sum(), 2 * held.energies_j[list(places)].sum())
-        wholes.append(data.Whole(f"{family}_32x3", model, *costs))
-    return data.TrainingData(held, calls, wholes)
+        wholes.append(data.Whole(f"{family}_32x3", data.named(SIMULATED_CONDITIONS), model, *costs))
+    lesson = learned_costs.Lesson(held, [one.calls for one in wholes], samples.card_of(held, 132))
+    key = SIMULATED_CONDITIONS.key
+    ground = data.Ground({SIMULATED_CONDITIONS: 30}, {})
+    return data.Committed(ground, {key: SIMULATED_CONDITIONS}, {key: lesson}, wholes, calls)
 
 
-def test_no_tuple_of_a_held_out_family_is_learned_from(benchmark, synthetic, monkeypatch):
+def test_nothing_of_a_held_out_family_is_in_its_predictions_and_intervals(benchmark, synthetic, monkeypatch):
     script = benchmark("prediction")
-    seen = []
+    expected, seen = script.Trials.expected, []
 
-    def learned(known):
-        seen.append(known)
-        return benchmark("opcost.learners").learned_from(known.samples, [], 132)
+    def recorded(trials, places, models):
+        seen.append((set(places), [one.family for one in models]))
+        return expected(trials, places, models)
 
-    monkeypatch.setattr(script, "learned_costs", learned)
-    rows = script.family_rows(synthetic, "a")
-    (known,) = seen
-    assert set(known.samples.families) == {frozenset("b")}
-    assert [(whole.name, len(whole.calls.places)) for whole in known.wholes] == [("b_32x3", 10)]
-    (row,) = rows
-    assert (row["model"], row["method"]) == ("a_32x3", "learned")
-    assert (row["time_ratio"], row["energy_ratio"]) == (pytest.approx(1, rel=0.2), pytest.approx(1, rel=0.2))
+    monkeypatch.setattr(script.Trials, "expected", recorded)
+    rows = script.families(synthetic)
+    without_a, without_b = ({place for place in range(30) if place % 3 == own} for own in (1, 0))
+    assert seen == [(without_a, ["b"]), (without_b, ["a"])]
+    assert list(rows["model"]) == ["a_32x3", "b_32x3"]
+    for cost in ("time", "energy"):
+        assert list(rows[f"{cost}_ratio"]) == [pytest.approx(1, rel=0.2)] * 2
+        assert (rows[f"{cost}_half_width"] > 0).all()
 
 
 def test_kinds_of_few_samples_have_one_row_together(benchmark):

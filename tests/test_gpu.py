@@ -56,7 +56,7 @@ from opcost.torch_backend.cost_counter import CostCounter, OperationCost
 from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls, untraced_gap
 from opcost.torch_backend.probes import with_memory_peak
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.switches import precision, torch_state
+from opcost.torch_backend.switches import switched, torch_state
 from opcost.torch_backend.workload import (
     BackgroundLoad,
     EagerWorkload,
@@ -202,7 +202,7 @@ def test_precisions_are_really_switched_and_switched_back() -> None:
     exact = factor.double() @ factor.double()
     errors = {}
     for name in ("fp32", "tf32", "torch-default"):
-        with precision(name):
+        with switched(name):
             errors[name] = float((factor @ factor - exact).abs().mean())
         assert torch_state(GPU) == before
     assert errors["tf32"] > 10 * errors["fp32"]
@@ -315,29 +315,68 @@ def kernels_of(run: Call) -> Counter[str]:
     return Counter(one.name() for one in profiler.profiler.kineto_results.events() if one.device_type().name == "CUDA")
 
 
-def test_a_captured_decode_step_runs_the_kernels_of_an_eager_one(tmp_path: Path) -> None:
+STEP, PROMPT = "input_size: [4, 1]\nmode: decode\ncontext: 128", "input_size: [2, 64]\nmode: prefill"
+
+
+@pytest.mark.parametrize(
+    ("keys", "form", "backend"),
+    [
+        (STEP, "sdpa", "torch-default"),
+        (STEP, "sdpa", "math"),
+        (STEP, "eager", "torch-default"),
+        (STEP, "copied", "efficient"),
+        (STEP, "packed", "efficient"),
+        (STEP, "unmasked", "torch-default"),
+        (STEP, "unmasked", "flash"),
+        (STEP, "unmasked", "math"),
+        (PROMPT, "sdpa", "torch-default"),
+        (PROMPT, "sdpa", "flash"),
+        (PROMPT, "sdpa", "math"),
+        (PROMPT, "eager", "torch-default"),
+        (PROMPT, "copied", "efficient"),
+        (PROMPT, "copied", "cudnn"),
+    ],
+)
+def test_a_captured_decode_step_or_prefill_runs_the_kernels_of_an_eager_one_with_each_attention(
+    tmp_path: Path, keys: str, form: str, backend: str
+) -> None:
     pytest.importorskip("transformers")
+    sizes = "hidden_size: 512, intermediate_size: 512, num_hidden_layers: 2, num_attention_heads: 8"
     path = tmp_path / "llama" / "summary.yml"
     path.parent.mkdir()
     path.write_text(
         "model_name: transformers:LlamaForCausalLM\n"
-        "arguments: {hidden_size: 512, intermediate_size: 512, num_hidden_layers: 2, num_key_value_heads: 8}\n"
-        "input_size: [4, 1]\nmode: decode\ncontext: 128\nprecision: bf16\ndone: false\n"
+        f"arguments: {{{sizes}, num_key_value_heads: 2, attn_implementation: {form}}}\n"
+        f"{keys}\nprecision: bf16\nattention: {backend}\ndone: false\n"
     )
     (config,) = load_config(path, path.parent)
     found = {}
     for execution in ("graph", "eager"):
-        setting = Setting(precision="bf16", execution=execution)
+        setting = Setting(precision="bf16", execution=execution, attention=backend)
         with Workloads(GPU)(Case(model_tuple(config)), setting) as load:
             assert load.execution == execution
             for _ in range(3):
                 load.run(1)
             load.finish()
-            found[execution] = kernels_of(partial(load.run, 1))
+            kernels = kernels_of(partial(load.run, 1))
             load.finish()
-            steps = load.iterations_per_round
-            found[execution] = Counter({name: number / steps for name, number in found[execution].items()})  # type: ignore[misc]
+            found[execution] = {name: number / load.iterations_per_round for name, number in kernels.items()}
     assert found["graph"] == found["eager"]
+    # Another back end would have other kernels.
+    marks = {"flash": "flash", "efficient": "fmha", "cudnn": "cudnn"}
+    if backend in marks:
+        assert any(marks[backend] in name.lower() for name in found["eager"])
+
+
+def test_flash_refuses_a_mask() -> None:
+    tensor, mask = TensorSpec((2, 4, 64, 64), "bfloat16"), TensorSpec((2, 1, 64, 64), "bool")
+    name = "torch.nn.functional.scaled_dot_product_attention"
+    masked = OperatorTuple(name, inputs=(tensor,) * 3, keyword_inputs=(("attn_mask", mask),), mode=None)
+    setting = Setting(precision="bf16", attention="flash")
+    with pytest.raises(CannotMeasureError, match="alone"), Workloads(GPU)(Case(masked), setting) as load:
+        load.run(1)
+    with Workloads(GPU)(Case(replace(masked, keyword_inputs=())), setting) as load:
+        load.run(1)
 
 
 def test_values_that_settle_to_denormal_numbers_have_a_time_in_state(apparatus: Apparatus) -> None:

@@ -127,7 +127,7 @@ def test_predictions_learn_from_measured_tuples_of_a_list(campaign: GridCampaign
     campaign.measure("drawn")
     request = campaign.request()
     data = training_data(
-        read_ranking_data(request, request.folders.sound_configs(), (), under=SIMULATED_CONDITIONS),
+        read_ranking_data(request, request.folders.sound_configs(), (), under=[SIMULATED_CONDITIONS]),
         SIMULATED_CONDITIONS,
     )
     assert list(data.samples.raw[:, 0]) == [2 * 2 * 8 * 8 * 9 * side**2 for side in (8, 16)]

@@ -46,14 +46,27 @@ def test_a_program_has_its_name_if_the_shell_finds_it_and_its_whole_path_elsewhe
     environment: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path_factory.mktemp("other")
-    (other / "opcost").symlink_to(environment / "opcost")
+    (other / "opcost").touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")
     assert command("show") == ".venv/bin/opcost show", "that of another environment is not taken for this one"
+    (other / "opcost").unlink()
+    (other / "opcost").symlink_to(environment / "opcost")
+    assert command("show") == "opcost show", "pipx and uv link to it"
     monkeypatch.setenv("PATH", f"{environment}:/usr/bin:/bin")
     assert (command("show"), pip_install("x")) == ("opcost show", "python -m pip install x")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.chdir(other)
     assert command("show") == f"{environment}/opcost show"
+
+
+def test_packages_are_installed_by_what_made_the_environment(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pip", None)  # as in the environments of uv and pipx
+    assert pip_install("opcost[torch]") == "uv pip install --python .venv/bin/python 'opcost[torch]'"
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    (tmp_path / ".venv" / "pipx_metadata.json").touch()
+    assert pip_install("x") == "pipx inject .venv x"
 
 
 def test_without_the_program_python_runs_the_package(environment: Path) -> None:

@@ -129,6 +129,16 @@ def test_the_citation_and_the_changelog_are_of_this_version() -> None:
     assert f"\n## {opcost.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_zenodo_says_what_the_citation_says() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert json.loads((ROOT / ".zenodo.json").read_text()) == {
+        "upload_type": citation["type"],
+        "description": citation["abstract"],
+        "creators": citation["authors"],
+        **{key: citation[key] for key in ("title", "version", "license", "keywords")},
+    }
+
+
 def test_conda_installs_the_same_python_and_the_project_itself_and_no_more(
     pyproject: dict[str, Any], environment: dict[str, Any]
 ) -> None:
@@ -136,6 +146,43 @@ def test_conda_installs_the_same_python_and_the_project_itself_and_no_more(
     assert environment["dependencies"] == [f"python{python_bound}", "pip", {"pip": ["-e .[torch,advise,predict]"]}]
     assert environment["channels"] == ["conda-forge", "nodefaults"]
     assert environment["name"] == pyproject["project"]["name"]
+
+
+def test_the_conda_recipe_is_of_the_same_project(pyproject: dict[str, Any]) -> None:
+    def lines(requirements: list[str]) -> set[str]:
+        return {f"{canonicalize_name(one.name)} {one.specifier}".strip() for one in map(Requirement, requirements)}
+
+    project, recipe = pyproject["project"], yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text())
+    python = f"python {project['requires-python']}"
+    assert set(recipe["requirements"]["run"]) == {python, *lines(project["dependencies"])}
+    assert set(recipe["requirements"]["host"]) == {python, "pip", *lines(pyproject["build-system"]["requires"])}
+    assert recipe["build"]["python"]["entry_points"] == [f"{name} = {of}" for name, of in project["scripts"].items()]
+    assert (recipe["package"]["name"], recipe["context"]["version"]) == (project["name"], opcost.__version__)
+    assert recipe["about"] == {
+        "summary": project["description"],
+        "license": project["license"],
+        "license_file": project["license-files"][0],
+    }
+
+
+def test_hooks_before_a_commit_run_what_make_runs() -> None:
+    (local,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    run = {hook["entry"].replace(".venv/bin/python", "$(venv_python)", 1) for hook in local["hooks"]}
+    recipe = (ROOT / "Makefile").read_text().partition("define checks")[2].partition("endef")[0]
+    assert run == set(re.findall(r"\$\(venv_python\) -m (?:ruff|mypy)(?: [a-z-]+)*", recipe))
+
+
+@pytest.mark.parametrize(
+    "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
+)
+def test_an_issue_form_names_and_labels_all_that_it_asks_for(form: Path) -> None:
+    content = yaml.safe_load(form.read_text())
+    assert content.keys() == {"name", "description", "labels", "body"}
+    fields = content["body"]
+    assert {field["type"] for field in fields} <= {"input", "textarea", "checkboxes"}
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert all(field["attributes"]["label"] for field in fields)
+    assert set(re.findall(r"opcost (\w+)", form.read_text())) <= set(NAMES)
 
 
 def test_declared_are_the_modules_that_a_missing_dependency_is_reported_for(pyproject: dict[str, Any]) -> None:
@@ -309,7 +356,7 @@ def test_make_lists_every_target(checkout: Checkout) -> None:
     result = checkout.make()
     targets = re.findall(r"^make ([\w-]+) +\S", result.stdout, re.MULTILINE)
     expected = "help install pipeline configs coverage zoo test check test-newest lock test-all fuzz mutation "
-    expected += "release-check clean"
+    expected += "release-check site clean"
     assert targets == expected.split()
     assert len(result.stdout.splitlines()) == len(targets)
 
@@ -400,7 +447,7 @@ def test_the_tests_tools_include_what_the_pipeline_needs(checkout: Checkout) -> 
 
 
 def test_the_check_before_a_release_runs_all_that_the_tests_leave_out(checkout: Checkout) -> None:
-    checkout.pretend_to_be_installed("installed", "installed-test")
+    checkout.pretend_to_be_installed("installed", "installed-test", "installed-site")
     result = checkout.make("release-check")
     assert (result.returncode, result.stderr) == (0, "")
     commands = checkout.commands()

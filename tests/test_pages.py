@@ -36,6 +36,8 @@ ELSEWHERE = (
     f"{PYTHON} power_logger.py",  # runs until Ctrl-C, or needs a GPU: tests/stages/test_log_power.py
     f"{OPCOST} power",  # the same
     f"{OPCOST} qualify",  # the same
+    f"{OPCOST} merge",  # needs measured rows: tests/stages/test_check_files.py
+    f"{OPCOST} compare net_build --database now",  # needs older rows: tests/stages/test_compare_against.py
     f"{OPCOST} measure 'resnet*' --gpus all",  # needs GPUs: tests/running/test_several_gpus.py
     f"{PYTHON} -m pip",  # downloads
     f"{PYTHON} -m pytest",  # these tests
@@ -64,7 +66,7 @@ NAMED_FILE = re.compile(
 
 def anchors(page: Path) -> set[str]:
     """Return the names by which a page's headings are linked to, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
 
@@ -81,7 +83,7 @@ def test_every_link_leads_to_a_file_and_a_heading() -> None:
             if re.match(r"[a-z]+:", path):
                 continue
             linked = (page.parent / path).resolve() if path else page
-            if not linked.exists() or (anchor and anchor not in anchors(linked)):
+            if not linked.is_file() or (anchor and anchor not in anchors(linked)):
                 broken.append((name_of(page), target))
     assert broken == []
 
@@ -228,7 +230,7 @@ def test_every_example_in_python_runs_and_prints_what_the_page_shows(
 
 
 MADE = "<!-- Made from the parsers: pytest --renew-golden tests/test_pages.py -->\n"
-OF_OTHERS = {"--qualify", "--version", "--help", "--file", "--epochs"}
+OF_OTHERS = {"--qualify", "--version", "--help", "--file", "--epochs", "--shell"}
 """Options of scripts alone, of all programs, of ``opcost`` itself and of other programs."""
 
 

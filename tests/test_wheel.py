@@ -1,7 +1,8 @@
-"""The wheel: it has the shipped rows and configs, so that an installed opcost finds them from any folder."""
+"""The wheel, by way of the source archive: an installed opcost finds the shipped rows and configs from any folder."""
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -10,21 +11,36 @@ from repository_copy import ROOT, copy_repository
 
 from opcost.shipped import shipped_database, shipped_measurements
 
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 SHIPPED = "opcost/shipped/"
 NETWORKS = ROOT / "measurements" / "networks.py"
 """The models of some configs."""
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel that pip makes of a fresh clone."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-c", BUILD, str(folder)]
-    clone = copy_repository(folder / "clone")
-    subprocess.run(command, cwd=clone, check=True, capture_output=True, timeout=120)
-    (path,) = folder.glob("*.whl")
-    return zipfile.ZipFile(path)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked source archive of a fresh clone."""
+    folder = tmp_path_factory.mktemp("source")
+    with tarfile.open(built("build_sdist", copy_repository(folder / "clone"), folder)) as archive:
+        archive.extractall(folder, filter="data")
+    return next(path.parent for path in folder.glob("*/PKG-INFO"))
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """The wheel that pip makes of the source archive."""
+    return zipfile.ZipFile(built("build_wheel", source, tmp_path_factory.mktemp("wheel")))
+
+
+def built(build: str, source: Path, folder: Path) -> Path:
+    command = [sys.executable, "-c", BUILD, build, str(folder)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    (path,) = (path for path in folder.iterdir() if path.is_file())
+    return path
+
+
+def test_the_source_archive_has_no_tests_because_they_need_the_repository(source: Path) -> None:
+    assert not (source / "tests").exists()
 
 
 def test_in_a_checkout_the_shipped_folders_are_the_repositorys() -> None:
@@ -33,7 +49,11 @@ def test_in_a_checkout_the_shipped_folders_are_the_repositorys() -> None:
 
 def test_the_wheel_has_all_tables_configs_whitelist_and_citation_and_no_logs_or_pages(wheel: zipfile.ZipFile) -> None:
     measurements = ROOT / "measurements"
-    shipped = [*(ROOT / "database").glob("*.csv"), *measurements.glob("*/summary.yml")]
+    shipped = [
+        *(ROOT / "database").glob("*.csv"),
+        *(ROOT / "database").glob("*.xz"),
+        *measurements.glob("*/summary.yml"),
+    ]
     shipped += [measurements / "operator_whitelist.yml", NETWORKS]
     packed = {name for name in wheel.namelist() if name.startswith(SHIPPED)} - {f"{SHIPPED}__init__.py"}
     shipped += [ROOT / "CITATION.cff"]

@@ -35,6 +35,7 @@ WORKING = {
     "opcost compare": (MODEL, "--dry-run"),
     "opcost export": ("--to", "{folder}/export"),
     "opcost info": (),
+    "opcost demo": (),
     "opcost merge": ("{folder}", "docs/data/resnet50"),
     "opcost power": ("--plot", "tests/recordings/nvidia_smi_580_h200.csv", "--output", "{folder}/power.svg"),
     "opcost report": (MODEL, "--output", "{folder}/report.html"),
@@ -62,8 +63,8 @@ NEEDING_TORCH = {
     "opcost sweep": ("resnet18", "--size", "32", "--dry-run"),
 }
 
-ELSEWHERE = {"filter", "measure", "worker"}
-"""Subcommands that first read pickles, which a checkout does not have, or wait for a scheduler."""
+ELSEWHERE = {"filter", "forget", "measure", "worker"}
+"""Subcommands that first read what a checkout does not have, such as pickles, or wait for a scheduler."""
 
 
 def run_without_torch(command: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -85,6 +86,37 @@ def test_a_command_that_needs_torch_says_how_to_install_it(command: str, tmp_pat
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert line.endswith("-m pip install 'opcost[torch]'")
+
+
+TYPOS = {
+    "net.py:biuld": "MODEL: {folder}/net.py:biuld: biuld is not there; did you mean build?",
+    "net.py:build --argument widht=3": "--argument: {folder}/net.py:build: got an unexpected keyword argument 'widht'; "
+    "did you mean width?",
+    "wrong.py:build": "MODEL: {folder}/wrong.py:1: invalid syntax; fix the file",
+    "none.py:build": "MODEL: {folder}/none.py: no such file; correct the path before the colon",
+}
+
+
+@pytest.mark.parametrize("command", ["layers", "predict", "profile", "sweep --size 8"])
+@pytest.mark.parametrize("typed", TYPOS)
+def test_a_typo_is_found_before_torch_is_imported(command: str, typed: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch\ndef build(width=4): ...\n")
+    (tmp_path / "wrong.py").write_text("def build(:\n")
+    result = run_without_torch(
+        "opcost", tmp_path, *command.split(), f"{tmp_path}/{typed}".split()[0], *typed.split()[1:], "--allow-code"
+    )
+    assert (result.returncode, result.stderr) == (2, f"error: {TYPOS[typed].format(folder=tmp_path)}\n")
+
+
+@pytest.mark.parametrize("command", ["count", "measure-models"])
+def test_a_typo_in_a_config_is_found_before_torch_is_imported(command: str, tmp_path: Path) -> None:
+    config = tmp_path / "net" / "summary.yml"
+    config.parent.mkdir()
+    config.write_text("model_name: net.py:build\narguments: {widht: 3}\n")
+    (tmp_path / "net" / "net.py").write_text("import torch\ndef build(width=4): ...\n")
+    result = run_without_torch("opcost", tmp_path, command, "net", "--allow-code", "--measurements", str(tmp_path))
+    mistake = "got an unexpected keyword argument 'widht'; did you mean width?"
+    assert result.stderr == f"error: {config}:2: arguments: net.py:build: {mistake}\n"
 
 
 def test_every_subcommand_is_in_one_of_the_lists() -> None:

@@ -32,8 +32,8 @@ from opcost.operators.counts import OperatorCount
 from opcost.operators.model_names import ModelName
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.operators.values import NORMAL_DATA
-from opcost.prediction.learned_costs import STRUCTURE, signed, to_bytes
-from opcost.prediction.samples import Boards, Samples, kind_of, raw_features, shape_of
+from opcost.prediction.learned_costs import STRUCTURE, Lesson, signed, to_bytes
+from opcost.prediction.samples import Boards, Samples, card_of, kind_of, raw_features, shape_of
 from opcost.running.marks import Marks
 from opcost.stages.follow_power import Parts
 from opcost.stages.predict import kept_costs
@@ -470,9 +470,9 @@ def kept_archives() -> tuple[bytes, ...]:
         times_s * 300,
         Boards({}, 0.02),
     )
-    learned = learned_from(samples, [], multiprocessors=100, trees=3)
+    learned = learned_from({"a": Lesson(samples, [], card_of(samples, 100))}, trees=3)
     errors = astuple(ASSUMED_SUM_ERRORS[True])
-    return (to_bytes((learned, {False: errors, True: errors})),)
+    return (to_bytes((learned, {"a": {False: errors, True: errors}})),)
 
 
 def damaged_archive(content: bytes, random: Random) -> bytes:
@@ -546,7 +546,7 @@ def read_learned(path: Path) -> None:
     found = kept_costs(path.name, path.parent)
     if found is None:
         raise UserError("learned again;")
-    known = found.learned.costs([(count, NORMAL_DATA) for count in calls()])
+    known = found[0].costs([(count, NORMAL_DATA) for count in calls()])
     assert len(known.times_s) == len(calls())
 
 

@@ -19,19 +19,19 @@ from opcost.errors import UserError
 from opcost.measuring.protocol import FULL_LOOP_S, protocol_for
 from opcost.meters.gpus import visible_gpus
 from opcost.operators.counts import CAPTURED
-from opcost.operators.training import INFERENCE, TRAINING, Training
+from opcost.operators.training import TRAINING
 from opcost.power.ports import GpuError
 from opcost.prediction.sampling import Wish
-from opcost.progress import Progress, warning_once
+from opcost.progress import warning_once
 from opcost.reporting.count_tables import print_census, print_count_plans, print_counts, print_sample, print_selections
 from opcost.reporting.measurement_tables import announced, print_full_models, print_operator_measurements, print_units
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.reporting.tables import print_configs, print_files
-from opcost.running.bench import open_child_bench
+from opcost.reporting.tables import is_quiet, print_configs, print_files
 from opcost.running.planned_bench import bench_opener
 from opcost.running.request import Request, RunRequest
 from opcost.running.several_gpus import shares_of_cores
+from opcost.stages.check_files import REPORT
 from opcost.stages.make_configs import make_configs as write_configs
 from opcost.stages.make_configs import scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport, measure_full_models, measure_operators, measure_units
@@ -43,7 +43,7 @@ from opcost.storage.language_models import language_model
 if TYPE_CHECKING:
     # Only for types: these stages import torch.
     from opcost.stages.profile import Measuring, Profile
-    from opcost.stages.sweep import Measured, PredictedSize, Sweep, SweepPoint, SweepResult
+    from opcost.stages.sweep import SweepResult
 
 
 def make_configs(arguments: Namespace) -> None:
@@ -61,9 +61,11 @@ def sample_operators(arguments: Namespace) -> None:
 
 def count(arguments: Namespace) -> int:
     """Count and print the tuples; return 2 if a model could not be counted, else 0."""
+    request = RunRequest.from_arguments(arguments)
+    request.find_typos()
+
     from opcost.stages.count import CountReport, census, count_operators, plan_counting
 
-    request = RunRequest.from_arguments(arguments)
     if arguments.dry_run:
         plans = plan_counting(request, arguments.meta)
         print_json(plans) if arguments.json else print_count_plans(plans)
@@ -105,6 +107,7 @@ def measure(arguments: Namespace) -> int:
 def measure_models(arguments: Namespace) -> int:
     """Measure what the database does not have, and print it; return 1 if a measurement failed, else 0."""
     request = RunRequest.from_arguments(arguments)
+    request.find_typos()
     protocol = _protocols(arguments.seconds, arguments.relative_error).wholes
     reports = measure_full_models(request, protocol, bench_opener(request), progress_on_stderr(arguments.json_progress))
     print_json(reports) if arguments.json else print_full_models(reports, arguments.dry_run)
@@ -124,25 +127,33 @@ def _print_tables(request: RunRequest, *paths: Path) -> None:
 
 
 def _announce(plan: Sequence[UnitReport]) -> None:
-    logging.getLogger(__name__).warning("%s", announced(plan))
+    if not is_quiet():
+        logging.getLogger(__name__).warning("%s", announced(plan))
 
 
 @warning_once()
 def profile(arguments: Namespace) -> int:
     """Print the profile, and write the report; return 1 if a measurement failed or a sum has no whole, else 0."""
+    request = RunRequest.from_arguments(arguments)
+    model = WantedModel.from_arguments(arguments)
+    if model.training is not None and (arguments.scheduler or arguments.scheduler_file):
+        remedy = "leave the scheduler out, and profile it on a host that has the device"
+        raise UserError(f"--mode {TRAINING}: a step is counted on the kind of device that measures it; {remedy}")
+
+    # Mistakes in the arguments and in the text of the user's code are found before torch is imported.
     from opcost.reporting.model_tables import print_profile, profile_object
     from opcost.stages.profile import profile as profile_models
 
-    request = RunRequest.from_arguments(arguments)
-    model = replace(WantedModel.from_arguments(arguments), training=_training(arguments))
     measuring = None if arguments.no_measure else _measuring(request, arguments)
     sizes = [*arguments.sizes, *([arguments.input_size] if arguments.input_size else [])]
     wanted = [replace(model, input_size=size) for size in sizes or [()]]
     folders = request.folders
-    with scratch_folder(folders, wanted) if arguments.dry_run else nullcontext(folders) as folders:
+    is_written = measuring is not None and not arguments.dry_run
+    with nullcontext(folders) if is_written else scratch_folder(folders, wanted) as folders:
         request = replace(request, folders=folders)
         found = profile_models(request, wanted, progress_on_stderr(arguments.json_progress), measuring)
-        path = None if arguments.dry_run else _write_report(found, arguments.report)
+        is_reported = is_written or (arguments.report is not None and not arguments.dry_run)
+        path = _write_report(found, arguments.report) if is_reported else None
         if arguments.json:
             print_json(profile_object(found, path))
         else:
@@ -151,20 +162,6 @@ def profile(arguments: Namespace) -> int:
         if arguments.dry_run and arguments.report is not None:
             print_files("dry run: not written", [arguments.report])
     return int(found.failed)
-
-
-def _training(arguments: Namespace) -> Training | None:
-    """Return the training step to profile, None at inference. Raises UserError: it cannot be profiled so."""
-    if arguments.mode == INFERENCE:
-        given = next((name for name in ("loss", "optimizer") if getattr(arguments, name)), None)
-        if given is not None:
-            raise UserError(f"--{given}: it is of a training step; add --mode {TRAINING}, or leave it out")
-        return None
-    if arguments.scheduler or arguments.scheduler_file:
-        remedy = "leave the scheduler out, and profile it on a host that has the device"
-        raise UserError(f"--mode {TRAINING}: a step is counted on the kind of device that measures it; {remedy}")
-    usual = Training()
-    return Training(arguments.loss or usual.loss, arguments.optimizer or usual.optimizer)
 
 
 def worker(arguments: Namespace) -> None:
@@ -203,7 +200,7 @@ def _write_report(found: Profile, named: Path | None) -> Path | None:
 
     if named is None and not any(model.comparisons for model in found.comparisons):
         return None
-    path = found.folder / "report.html" if named is None else named
+    path = found.folder / REPORT if named is None else named
     request = replace(found.request, device=None)
     write_report(path, request, found.comparisons, rankings_of(request))
     return path
@@ -215,7 +212,7 @@ def tokens(arguments: Namespace) -> int:
     """Print the costs of tokens; return 1 if a measurement failed, else 0."""
     from opcost.reporting.token_tables import print_tokens, tokens_object
     from opcost.stages.profile import profile as profile_models
-    from opcost.stages.tokens import RequestSize, TokenRequest
+    from opcost.stages.tokens import RequestSize, TokenRequest, without_refused
     from opcost.stages.tokens import tokens as find
 
     model = language_model(arguments.model, arguments_of(arguments.argument))
@@ -223,16 +220,21 @@ def tokens(arguments: Namespace) -> int:
     names = "model", "batch", "context", "precision", "device", "execution"
     name, *grid = (getattr(arguments, key) for key in names)
     sizes = tuple(RequestSize(*one) for one in arguments.request)
-    wish, failed = replace(TokenRequest(name, model, *grid), requests=sizes), False
+    wish, failed = TokenRequest(name, model, *grid), False
+    wish = without_refused(request, replace(wish, requests=sizes, attentions=arguments.attention))
     if arguments.measure:
         measuring = _measuring(request, arguments)
         if measuring is None:
             raise UserError("--measure: this host has no GPU; add --device cpu, or leave --measure out")
-        profiled = profile_models(request, [point.wanted(wish) for point in wish.points], progress, measuring)
-        measured = [one.conditions for one in profiled.models if one.conditions is not None]
-        if not measured:
-            raise UserError("--measure: nothing could be measured, see above; run opcost profile for one of the points")
-        failed, wish = profiled.failed, replace(wish, device=measured[0].device_product)
+        for execution in wish.executions:
+            own = replace(request, setting=replace(request.setting, execution=execution))
+            wanted = [point.wanted(wish) for point in wish.points if point.execution == execution]
+            profiled = profile_models(own, wanted, progress, measuring)
+            measured = [one.conditions for one in profiled.models if one.conditions is not None]
+            if not measured:
+                text = "nothing could be measured, see above; run opcost profile for one of the points"
+                raise UserError(f"--measure: {text}")
+            failed, wish = failed or profiled.failed, replace(wish, device=measured[0].device_product)
     found = find(request, wish, cache_folder(), progress)
     print_json(tokens_object(found)) if arguments.json else print_tokens(found)
     return int(failed)
@@ -242,50 +244,25 @@ def tokens(arguments: Namespace) -> int:
 def sweep(arguments: Namespace) -> int:
     """Measure and predict a sweep, and print it; return 1 if a size failed, else 0."""
     from opcost.reporting.sweeps import print_plan, print_sweep, sweep_object
-    from opcost.stages.sweep import keep_sizes, nothing_of, result_of, sweep_of
+    from opcost.stages.sweep import SweepProtocol, SweepWish, run_sweep, sweep_of
 
     if not arguments.dry_run:
         # Before anything is measured.
         for folder in filter(None, (arguments.output, arguments.figures, arguments.export_tree)):
             check_writable(folder)
-    progress, request = progress_on_stderr(arguments.json_progress), RunRequest.from_arguments(arguments)
+    request = RunRequest.from_arguments(arguments)
     axis = arguments.size or arguments.tokens or arguments.batch or arguments.context
-    swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
-    measured = _measured(request, swept, arguments, progress)
-    if arguments.dry_run:
-        planned = nothing_of(swept) if measured is None else result_of(request.database, swept, measured, {})
-        print_json(sweep_object(planned)) if arguments.json else print_plan(planned)
-        return 0
-    predicted = {} if arguments.no_predict else _predicted(request, swept, measured, arguments, progress)
-    result = result_of(request.database, swept, measured, predicted)
-    keep_sizes(request.database, result)
-    print_json(sweep_object(result)) if arguments.json else print_sweep(result)
-    _write_sweep(request, result, arguments)
-    return int(bool(result.failed))
-
-
-def _measured(request: RunRequest, swept: Sweep, arguments: Namespace, progress: Progress) -> Measured | None:
-    from opcost.stages.sweep import SweepProtocol, measure_sweep, recorded
-
-    if arguments.no_measure:
-        return recorded(request.database, swept, arguments.device, arguments.execution)
     seed = random.SystemRandom().getrandbits(32)
     protocol = SweepProtocol(arguments.repetitions, arguments.seconds, seed, arguments.kernels)
-    opener = bench_opener(request) if request.dry_run else open_child_bench
-    return measure_sweep(request, swept, protocol, opener, progress)
-
-
-def _predicted(
-    request: RunRequest, swept: Sweep, measured: Measured | None, arguments: Namespace, progress: Progress
-) -> dict[SweepPoint, PredictedSize]:
-    from opcost.stages.sweep import CurveWish, predict_sweep
-
-    device, execution = arguments.device, arguments.execution
-    if measured is not None:
-        conditions = next(iter(measured.conditions.values()))
-        device, execution = conditions.device_product, conditions.execution
-    wish = CurveWish(device, execution, is_here=not arguments.no_measure)
-    return predict_sweep(request, swept, wish, cache_folder(), progress)
+    wish = SweepWish(None if arguments.no_measure else protocol, not arguments.no_predict)
+    swept = sweep_of(request, WantedModel.from_arguments(arguments), axis)
+    result = run_sweep(request, swept, wish, cache_folder(), progress_on_stderr(arguments.json_progress))
+    show = print_plan if arguments.dry_run else print_sweep
+    print_json(sweep_object(result)) if arguments.json else show(result)
+    if arguments.dry_run:
+        return 0
+    _write_sweep(request, result, arguments)
+    return int(bool(result.failed))
 
 
 def _write_sweep(request: RunRequest, result: SweepResult, arguments: Namespace) -> None:

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from opcost.errors import UserError
-from opcost.measuring.conditions import is_device_name
-from opcost.measuring.setting import device_mistake, not_a_device
+from opcost.measuring.conditions import EXECUTIONS, is_device_name
+from opcost.measuring.setting import Limit, device_mistake, not_a_device
+from opcost.operators.attention import form_and_backend
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.storage.files import path_of
 
@@ -69,6 +70,25 @@ def counts(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(count(part.strip()) for part in text.split(",")))
 
 
+def attentions(text: str) -> tuple[str, ...]:
+    """Return kinds of attention with commas between them, each once."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    try:
+        for one in names:
+            form_and_backend(one)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return names
+
+
+def executions(text: str) -> tuple[str, ...]:
+    """Return ``graph``, ``eager`` or both, with a comma between them."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not set(names) <= set(EXECUTIONS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no execution; use {', '.join(EXECUTIONS)}, or both")
+    return names
+
+
 def requests(text: str) -> tuple[tuple[int, int], ...]:
     """Return the tokens of prompts and those that are made, such as 512:256, with commas between them."""
     found = [part.strip().split(":") for part in text.split(",")]
@@ -84,6 +104,13 @@ def input_size(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split("x")))
 
 
+def limit(text: str) -> Limit:
+    try:
+        return Limit.of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def axis(kind: AxisKind, text: str) -> Axis:
     try:
         return Axis.parse(kind, text)
@@ -94,6 +121,11 @@ def axis(kind: AxisKind, text: str) -> Axis:
 def ratio(text: str) -> float:
     """Return a number above 0 and below 1."""
     return _number(text, lambda value: 0 < value < 1, "a ratio; use a number between 0 and 1, such as 0.01 or 0.9")
+
+
+def rate(text: str) -> float:
+    """Return a number above 0 and below a million."""
+    return _number(text, lambda value: 0 < value < 1e6, "a rate; use a number above 0, such as 400 or 0.30")
 
 
 def factor(text: str) -> float:

@@ -10,18 +10,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn, get_args
 
+from opcost.command import completion
 from opcost.command import option_types as kinds
-from opcost.command.run import USER_ERROR
+from opcost.command.run import USER_ERROR, complain
 from opcost.measuring.conditions import CACHES, CONTIGUOUS, EXECUTIONS, STATE, WARM, MemoryFormat
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
 from opcost.measuring.protocol import FULL_LOOP_S
 from opcost.metering.cap_rows import Objective
+from opcost.operators.attention import ANY_BACKEND, BACKENDS, FORMS, Backend
 from opcost.operators.counts import ALL, CAPTURED, COUNTED, INPUT_DATA
 from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.training import INFERENCE, LOSSES, MODES, OPTIONS, TRAINING
 from opcost.power.ports import AUTO, METER_CHOICES
 from opcost.prediction.sampling import BEYOND_RATIO
-from opcost.units import quotable
 
 SIMILAR_RATIO = 0.75
 """Similarity of a misspelled name, without hyphens in front: ``meta`` is 0.86 from ``mta``, but ``sort`` 0.6 from
@@ -49,6 +50,12 @@ METAVARS: Mapping[object, str] = MappingProxyType(
 """The name of a value in the help, by its type."""
 
 
+COMPLETERS: Mapping[object, Callable[..., list[str]]] = MappingProxyType(
+    {"NAME": completion.models, "MODEL": completion.models, "DEVICE": completion.devices}
+)
+"""The completions of a value, by its name in the help."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that shows descriptions as they are, refuses abbreviated options, and prints errors in one line."""
 
@@ -72,7 +79,8 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{problem} (choose from {', '.join(choices)})")
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"error: {quotable(message)}; see {self.prog} --help\n")
+        complain(f"{message}; see {self.prog} --help")
+        self.exit(USER_ERROR)
 
 
 class Option:
@@ -92,7 +100,17 @@ class Option:
         self._settings = {"help": text, **({} if kind is None else {"type": kind}), **metavar, **settings}
 
     def add_to(self, parser: argparse._ActionsContainer) -> None:
-        parser.add_argument(self._flag, **self._settings)
+        action = parser.add_argument(self._flag, **self._settings)
+        if action.metavar in COMPLETERS:
+            # The name is argcomplete's.
+            action.completer = COMPLETERS[action.metavar]  # type: ignore[attr-defined]
+
+
+class SetFormat(argparse.Action):
+    """Sets the flag of a format: ``--format json`` is ``--json``."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        setattr(namespace, values, True)
 
 
 class OneOf:
@@ -120,7 +138,8 @@ def add_options(parser: argparse.ArgumentParser, *options: Option | OneOf) -> No
     """Add options to a parser. Options that are not among them have their defaults."""
     parser.set_defaults(dry_run=False, same_board=False, home=None, measurements=None, database=None, allow_code=False)
     parser.set_defaults(names=[], device=None, gpus=(), execution=None, cache=STATE, meter=AUTO)
-    parser.set_defaults(scheduler=None, scheduler_file=None)
+    parser.set_defaults(scheduler=None, scheduler_file=None, json=False, csv=False, markdown=False)
+    parser.set_defaults(carbon_intensity=None, price=None, wait=False)
     for option in options:
         option.add_to(parser)
 
@@ -216,13 +235,32 @@ STEP_KEYS = (
     ),
     Option("--optimizer", f"of a training step (default: {next(iter(OPTIONS))})", choices=tuple(OPTIONS)),
 )
-MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT)
+ATTENTION = Option(
+    "--attention",
+    "the back end of torch's attention that alone may run: a call that it cannot run is an error",
+    choices=get_args(Backend),
+    default=ANY_BACKEND,
+)
+MODEL_KEYS = (ARGUMENT, PRECISION, MEMORY_FORMAT, ATTENTION)
 BATCHES = Option("--batch", "texts of a decode step, such as 1,8,64", kinds.counts, default=(1, 8, 32))
 CONTEXTS = Option(
     "--context",
     "tokens that each text of a decode step attends to, and of the prompt of a prefill",
     kinds.counts,
     default=(512, 2048),
+)
+ATTENTIONS = Option(
+    "--attention",
+    f"kinds of attention beside each other, with commas: a back end of torch alone ({', '.join(BACKENDS)}), a form of "
+    f"the model's calls ({', '.join(FORMS)}), or both as in unmasked:flash",
+    kinds.attentions,
+    default=(ANY_BACKEND,),
+)
+EXECUTIONS_OF_TEXT = Option(
+    "--execution",
+    "as a captured CUDA graph, called from Python, or both beside each other: graph,eager (default: graph on a GPU)",
+    kinds.executions,
+    default=(None,),
 )
 REQUESTS = Option(
     "--request",
@@ -258,6 +296,7 @@ SCHEDULER = Option(
 SCHEDULER_FILE = Option(
     "--scheduler-file", "the same by the file that the scheduler writes on a disk of all hosts", kinds.user_path
 )
+WAIT = switch("--wait", "wait while another campaign of opcost measures on the device (default: refuse it)")
 MEASURING_DEVICES = (
     Option(
         "--device",
@@ -266,6 +305,7 @@ MEASURING_DEVICES = (
         kinds.devices_or_products,
     ),
     OneOf(GPUS, SCHEDULER, SCHEDULER_FILE),
+    WAIT,
 )
 WORKER_SCHEDULER = OneOf(SCHEDULER, SCHEDULER_FILE)
 WORKER_DEVICE = Option("--device", "the one device of this host that measures (default: all GPUs)", kinds.device_name)
@@ -304,14 +344,48 @@ DATABASE = folder_option("--database", "the only folder of tables, instead of th
 FOLDERS = (HOME, MEASUREMENTS, DATABASE)
 INTO = Option("into", "database that the rows are added to", kinds.user_path, metavar="INTO")
 OTHERS = Option("others", "databases that are read", kinds.user_path, nargs="+", metavar="DATABASE")
+FORGOTTEN_NAMES = Option(
+    "names", "model folder in your measurements folder, or a glob such as 'my_net*'", nargs="+", metavar="NAME"
+)
+ROWS = switch(
+    "--rows",
+    "also remove rows of the whole model from your tables: measurements, failures, counts and comparisons. Rows of "
+    "operators stay, because other models have them, too",
+)
 REPAIR = switch("--repair", "rewrite tables without their bad lines, and keep the old files beside them")
 DRY_RUN = switch("--dry-run", "print what would be done and how long it takes; change nothing")
-JSON = switch("--json", "print one JSON list with one object per model, and nothing else, on stdout")
-JSON_OBJECT = switch("--json", "print one JSON object, and nothing else, on stdout")
+
+
+def _formats(json_text: str, *others: Option) -> OneOf:
+    names = ("table", "markdown", *(["csv"] if others else []), "json")
+    text = f"of the results: {', '.join(names[:-1])} or {names[-1]} (default: table)"
+    return OneOf(
+        switch("--json", json_text),
+        *others,
+        Option("--format", text, action=SetFormat, choices=names, default=argparse.SUPPRESS),
+    )
+
+
 CSV = switch(
     "--csv", "print one line of CSV per model, layer, or operator with --operators, and nothing else, on stdout"
 )
-VERBOSE = switch("--verbose", "print each step, and the traceback behind an error, on stderr")
+_LIST = "print one JSON list with one object per model, and nothing else, on stdout"
+_OBJECT = "print one JSON object, and nothing else, on stdout"
+JSON, JSON_OBJECT = _formats(_LIST), _formats(_OBJECT)
+JSON_OR_CSV, JSON_OBJECT_OR_CSV = _formats(_LIST, CSV), _formats(_OBJECT, CSV)
+VERBOSE = OneOf(
+    switch("--verbose", "print each step, and the traceback behind an error, on stderr"),
+    switch("--quiet", "print no progress and no notes: only results, errors, and warnings of wrong figures"),
+)
+RATES = (
+    Option(
+        "--carbon-intensity",
+        "also show the CO2 equivalent of the device's energy, at this many g per kWh, such as 400",
+        kinds.rate,
+        metavar="G",
+    ),
+    Option("--price", "also show the price of the device's energy, at this much per kWh, such as 0.30", kinds.rate),
+)
 JSON_PROGRESS = switch(
     "--json-progress", "print progress on stderr as one JSON object per line, for programs that follow the run"
 )
@@ -430,9 +504,6 @@ MEASURE_NEXT = Option(
     kinds.count,
     default=0,
 )
-ALLOW_EXTRAPOLATION = switch("--allow-extrapolation", argparse.SUPPRESS)
-"""An option of earlier versions, which refused some predictions. It changes nothing."""
-
 # Measuring, and which measurements are summed or shown.
 DURATION = OneOf(
     Option(
@@ -541,10 +612,20 @@ SUMMED = Option(
 )
 AGAINST = Option(
     "--against",
-    "instead of comparing with wholes, compare each model with the same one under these conditions: precision=fp32, "
-    "memory_format=contiguous, device=H100, or several with commas; writes nothing",
+    "instead of comparing with wholes, compare each model with the same one under other conditions or by other rows: "
+    "precision=fp32, memory_format=contiguous, device=H100, torch=2.10, driver=570, before=2026-11-20, database=DIR; "
+    "several with commas; writes nothing",
     action="append",
     metavar="KEY=VALUE",
+)
+FAIL_IF = Option(
+    "--fail-if",
+    "with --against: exit with status 1 if a model costs more than the other by this and by more than the 95 %% "
+    "interval of the difference: 'energy > 5 %%' or 'time > 2 %%'; may be repeated",
+    kinds.limit,
+    action="append",
+    default=[],
+    metavar="LIMIT",
 )
 SHOWN_PRECISION = Option("--precision", "show the models in this precision", choices=get_args(Precision))
 SHOWN_FORMAT = Option("--memory-format", "show the models in this memory format", choices=get_args(MemoryFormat))

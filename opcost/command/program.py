@@ -8,14 +8,17 @@ import argparse
 import sys
 from argparse import Namespace, _SubParsersAction
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from opcost.command import options as o
+from opcost.command.completion import complete
 from opcost.command.options import OneOf, Option, Parser, add_options
 from opcost.command.run import log_run, results_apart
+from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.storage.files import user_folders
 from opcost.version import __version__
@@ -26,9 +29,27 @@ def _database(arguments: Namespace) -> Path | None:
     return None if arguments.dry_run else folders.database
 
 
+def _of_measuring(arguments: Namespace) -> Path | None:
+    """Return the database, None if nothing is to be measured: looking leaves no log."""
+    return None if arguments.no_measure else _database(arguments)
+
+
 def _present(folder: Path | None) -> Path | None:
     """Return a folder that exists: a log would make a mistyped database."""
     return folder if folder is not None and folder.is_dir() else None
+
+
+def _printed_as(arguments: Namespace) -> AbstractContextManager[None]:
+    """Print the tables of a command as its options say. Raises UserError: programs get no rates."""
+    names = ("markdown", "quiet", "carbon_intensity", "price")
+    form = {name: value for name in names if (value := getattr(arguments, name))}
+    if not form:
+        return nullcontext()
+    if (arguments.json or arguments.csv) and not form.keys() <= {"quiet"}:
+        raise UserError("--carbon-intensity, --price: they are of tables; multiply the energies of --json or --csv")
+    from opcost.reporting.tables import Form, printed_as
+
+    return printed_as(Form(**form))
 
 
 @dataclass(frozen=True)
@@ -70,7 +91,8 @@ class Subcommand:
     def run(self, arguments: Namespace) -> int:
         log_run(arguments.verbose, self.log_folder(arguments))
         module, _, name = self.function.partition(".")
-        status: int | None = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
+        with _printed_as(arguments):
+            status: int | None = getattr(import_module(f"opcost.command.{module}"), name)(arguments)
         return status or 0
 
     @property
@@ -88,7 +110,7 @@ READ = (
         "read.show",
         (
             *(o.SHOWN_NAMES, o.SORT, o.TOP, o.SHOWN_DEVICES, o.SHOWN_PRECISION, o.SHOWN_FORMAT, o.SHOWN_BATCH),
-            *(o.SHOWN_EXECUTION, o.SHOWN_MODE, o.OPERATORS, o.CONDITIONS, OneOf(o.WHY, o.JSON, o.CSV)),
+            *(o.SHOWN_EXECUTION, o.SHOWN_MODE, o.OPERATORS, o.CONDITIONS, *o.RATES, o.WHY, o.JSON_OR_CSV),
             *(*o.FOLDERS, o.VERBOSE),
         ),
     ),
@@ -99,18 +121,19 @@ READ = (
         "read.layers",
         (
             *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, *o.MODEL_KEYS, o.DEPTH, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
-            *(o.ALLOW_CODE, OneOf(o.JSON_OBJECT, o.CSV), *o.FOLDERS, *o.SHOWS_PROGRESS),
+            *(o.ALLOW_CODE, o.JSON_OBJECT_OR_CSV, *o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
     ),
     Subcommand(
         "predict",
         "predict what a model costs on a device, from measured operators, without a GPU; the first call learns for "
-        "half a minute",
+        "a minute and a half",
         'resnet50 --batch 64 --device "NVIDIA H200"',
         "read.predict",
         (
-            *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, o.BATCH, *o.MODEL_KEYS, o.SHOWN_DEVICE, o.SHOWN_EXECUTION),
-            *(o.MEASURE_NEXT, o.ALLOW_EXTRAPOLATION, o.ALLOW_CODE, o.JSON_OBJECT, *o.FOLDERS, *o.SHOWS_PROGRESS),
+            *(o.MODEL_OR_FOLDER, o.INPUT_SIZE, o.BATCH, *o.MODEL_KEYS, *o.STEP_KEYS, o.SHOWN_DEVICE),
+            *(o.SHOWN_EXECUTION, o.MEASURE_NEXT, o.ALLOW_CODE, *o.RATES, o.JSON_OBJECT),
+            *(*o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
     ),
     Subcommand(
@@ -118,7 +141,7 @@ READ = (
         "sum time and energy of each model's operators over all calls, and compare the sums with the whole model",
         "'resnet*' --dry-run",
         "read.compare",
-        (*o.COMPARED, o.AGAINST, o.INPUT_VALUES, o.SUMMED_CACHE, o.SUMMED, o.FIGURES, o.REPORT),
+        (*o.COMPARED, o.AGAINST, o.FAIL_IF, o.INPUT_VALUES, o.SUMMED_CACHE, o.SUMMED, o.FIGURES, o.REPORT),
         lambda arguments: None if arguments.against else _database(arguments),
     ),
     Subcommand(
@@ -139,6 +162,13 @@ READ = (
         (o.SHOWN_DEVICE, o.EXPORTED_KIND, o.TABLE_FORMAT, o.EXPORT_FOLDER, *o.FOLDERS, o.VERBOSE),
     ),
     Subcommand(
+        "demo",
+        "play a recorded campaign of a small model and its power logs through the engine, in 15 seconds, without torch",
+        "",
+        "read.demo",
+        o.SHOWS_PROGRESS,
+    ),
+    Subcommand(
         "info",
         "print versions, devices and their power meters, the shipped rows, the folders, and two next steps",
         "",
@@ -155,9 +185,9 @@ MEASURE = (
         (
             *(o.MODEL, o.SIZES, o.INPUT_SIZE, *o.MODEL_KEYS, *o.STEP_KEYS, *o.MEASURING_DEVICES, o.PROFILE_DURATION),
             *(o.EXECUTION, o.ALLOW_CODE, o.NO_MEASURE, o.TOP, o.PROFILE_REPORT),
-            *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
+            *(*o.RATES, *o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
-        _database,
+        _of_measuring,
     ),
     Subcommand(
         "tokens",
@@ -171,12 +201,14 @@ MEASURE = (
                 o.BATCHES,
                 o.CONTEXTS,
                 o.REQUESTS,
+                o.ATTENTIONS,
                 o.ARGUMENT,
                 o.PRECISION_OF_TEXT,
                 o.TOKENS_DEVICE,
                 o.GPUS,
             ),
-            *(o.EXECUTION, o.MEASURE, o.PROFILE_DURATION, o.JSON_OBJECT, *o.FOLDERS, *o.SHOWS_PROGRESS),
+            *(o.EXECUTIONS_OF_TEXT, o.MEASURE, o.WAIT, o.PROFILE_DURATION, *o.RATES, o.JSON_OBJECT),
+            *(*o.FOLDERS, *o.SHOWS_PROGRESS),
         ),
         lambda arguments: _database(arguments) if arguments.measure else None,
     ),
@@ -187,11 +219,11 @@ MEASURE = (
         "measure.sweep",
         (
             *(o.MODEL_OR_FOLDER, o.SWEPT, o.INPUT_SIZE, *o.MODEL_KEYS, o.SWEEP_REPETITIONS, o.SWEEP_SECONDS),
-            *(o.EXECUTION, o.METER, o.SWEPT_DEVICE, o.ALLOW_CODE, o.KERNELS, o.ONLY_PREDICT, o.NO_PREDICT),
-            *(o.ALLOW_EXTRAPOLATION, o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
+            *(o.EXECUTION, o.METER, o.SWEPT_DEVICE, o.WAIT, o.ALLOW_CODE, o.KERNELS, o.ONLY_PREDICT, o.NO_PREDICT),
+            *(o.SWEEP_TABLES, o.SWEEP_FIGURES, o.EXPORT_TREE),
             *(*o.FOLDERS, o.DRY_RUN, o.JSON_OBJECT, *o.SHOWS_PROGRESS),
         ),
-        _database,
+        _of_measuring,
     ),
 )
 METERS = (
@@ -228,14 +260,6 @@ FILES = (
         "verify.check",
         (*o.FOLDERS, o.REPAIR, o.JSON_OBJECT, o.VERBOSE),
         lambda arguments: _present(_database(arguments)) if arguments.repair else None,
-    ),
-    Subcommand(
-        "merge",
-        "add the missing rows of other databases to a database",
-        "database another_database",
-        "verify.merge",
-        (o.INTO, o.OTHERS, o.VERBOSE),
-        lambda arguments: _present(arguments.into),
     ),
 )
 STEPS = (
@@ -308,6 +332,22 @@ STEPS = (
         "--scheduler-file scheduler.json",
         "measure.worker",
         (o.WORKER_SCHEDULER, o.WORKER_DEVICE, o.WORKER_LOGS, o.VERBOSE),
+    ),
+    Subcommand(
+        "merge",
+        "add the missing rows of other databases to a database",
+        "database another_database",
+        "verify.merge",
+        (o.INTO, o.OTHERS, o.VERBOSE),
+        lambda arguments: _present(arguments.into),
+    ),
+    Subcommand(
+        "forget",
+        "remove the config, the counts and the report that a profile left of a model, perhaps also its rows",
+        "resnet18_1x3x32x32 --dry-run",
+        "verify.forget",
+        (o.FORGOTTEN_NAMES, o.ROWS, o.DRY_RUN, *o.FOLDERS, o.VERBOSE),
+        before=(("profile", "resnet18 1x3x32x32 --device cpu --seconds 0.1"),),
     ),
     Subcommand(
         "advise",
@@ -383,6 +423,7 @@ def main() -> int:
     words = sys.argv[1:] or ["--help"]
     shows_all = words == ["--help-all"]
     parser = _parser({**IN_VIEW, **MORE} if shows_all else IN_VIEW)
+    complete(parser)
     arguments = parser.parse_args(["--help"] if shows_all else words)
     with results_apart(arguments):
         status: int = arguments.run(arguments)

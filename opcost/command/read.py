@@ -6,22 +6,23 @@ from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
-from opcost.command.run import without_garbage_collection
+from opcost.command.run import complain, without_garbage_collection
 from opcost.comparing.model_result import OperatorRuns
 from opcost.errors import UserError
+from opcost.invocation import command
 from opcost.operators.training import INFERENCE
 from opcost.progress import warning_once
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
-from opcost.reporting.tables import print_files, print_info, print_line
+from opcost.reporting.tables import print_commands, print_files, print_info, print_line
 from opcost.running.request import Request, RunRequest
-from opcost.stages.compare import compare_against, find_comparisons, keep_comparisons
+from opcost.stages.compare import compare_against, excesses, find_comparisons, keep_comparisons
 from opcost.stages.predict import PredictionRequest
 from opcost.stages.predict import predict as find_prediction
 from opcost.stages.show import Choice, rankings_of
 from opcost.stages.show import show as find_rankings
 from opcost.stages.wanted_model import WantedModel
-from opcost.storage.files import cache_folder, user_folders
+from opcost.storage.files import cache_folder, held_folder, user_folders
 from opcost.units import number_of
 
 EXPORT_FOLDER = Path("opcost-export")
@@ -40,6 +41,8 @@ def show(arguments: Namespace) -> int:
     request = replace(Request.from_arguments(arguments), device=None)
     if arguments.conditions:
         return _show_conditions(request, arguments)
+    if arguments.why and (arguments.json or arguments.csv):
+        raise UserError("--why: not with --json or --csv, which have no remarks; leave one of them out")
     # Programs get operators on request only; a person who names one model wants to see them.
     operators = arguments.operators if arguments.operators or arguments.json or arguments.csv else None
     choice = Choice(
@@ -73,11 +76,12 @@ def _show_conditions(request: Request, arguments: Namespace) -> int:
 
 @warning_once()
 def layers(arguments: Namespace) -> None:
+    choice = Choice(device=arguments.device, execution=arguments.execution)
+    wanted = WantedModel.from_arguments(arguments)
+
     from opcost.reporting.model_tables import layers_object, print_csv, print_layers
     from opcost.stages.model_layers import find_layers
 
-    choice = Choice(device=arguments.device, execution=arguments.execution)
-    wanted = WantedModel.from_arguments(arguments)
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
     found = find_layers(request, wanted, choice, progress)
     if arguments.json:
@@ -96,14 +100,45 @@ def predict(arguments: Namespace) -> None:
     wanted = WantedModel.from_arguments(arguments)
     wish = PredictionRequest(wanted, arguments.device, arguments.execution, arguments.batch, arguments.measure_next)
     request, progress = RunRequest.from_arguments(arguments), progress_on_stderr(arguments.json_progress)
+    request = replace(request, folders=request.folders.read_once())
     found = find_prediction(request, wish, cache_folder(), progress)
     print_json(prediction_object(found)) if arguments.json else print_prediction(found)
 
 
+@warning_once()
+def demo(arguments: Namespace) -> None:
+    import time
+
+    from opcost.reporting.comparison_tables import print_comparisons
+    from opcost.reporting.ranking_tables import print_rankings
+    from opcost.stages.demo import MODEL, play
+
+    print_line(
+        "Nothing is measured: a recording of AlexNet on an NVIDIA H200 runs, operator by operator, then the whole.",
+        "Times are recorded. Power and energy are evaluated now, from the raw logs of the power meter.",
+        "",
+    )
+    with held_folder("opcost-demo-") as folder:
+        request = play(folder, time.sleep, progress_on_stderr(arguments.json_progress))
+        request = replace(request, device=None)
+        print_comparisons(find_comparisons(request), dry_run=False)
+        print_line("")
+        print_rankings(find_rankings(request, Choice(operators=True), cache_folder()), "energy", top=5)
+    name = MODEL.partition("_")[0]
+    steps = [
+        (command("profile", name, "--device", "cpu", "--seconds", "0.5"), "the same on this CPU, with short loops"),
+        (command("profile", name), "the same on this GPU"),
+        (command("show"), "all models that are shipped"),
+    ]
+    print_commands(steps, "Next steps")
+
+
 def compare(arguments: Namespace) -> int:
-    """Write and print comparisons; return 1 if one of a named model is incomplete, else 0."""
+    """Write and print comparisons; return 1 if one of a named model is incomplete or above a limit, else 0."""
     if arguments.against is not None:
         return _compare_against(arguments)
+    if arguments.fail_if:
+        raise UserError("--fail-if: it is a limit of the difference to other rows; add --against, or leave it out")
 
     from opcost.reporting.comparison_tables import print_comparisons
 
@@ -132,13 +167,15 @@ def compare(arguments: Namespace) -> int:
 
 @without_garbage_collection()
 def _compare_against(arguments: Namespace) -> int:
-    from opcost.reporting.comparison_tables import print_against
+    from opcost.reporting.comparison_tables import excess_in_words, print_against
 
     if arguments.figures is not None or arguments.report is not None:
         raise UserError("--against excludes --figures and --report, which show sums and wholes; leave them out")
     reports = compare_against(Request.from_arguments(arguments), arguments.against, _runs(arguments))
+    above = excesses(reports, arguments.fail_if)
     print_json(reports) if arguments.json else print_against(reports)
-    return 0
+    complain(*map(excess_in_words, above))
+    return int(bool(above))
 
 
 @without_garbage_collection()
@@ -147,8 +184,8 @@ def report(arguments: Namespace) -> None:
     from opcost.reporting.report import write_report
 
     request = Request.from_arguments(arguments)
-    # The ranking needs the same tables as the comparison.
-    request = replace(request, database=request.database.read_once())
+    # The ranking needs the same tables and configs as the comparison.
+    request = replace(request, database=request.database.read_once(), folders=request.folders.read_once())
     reports = find_comparisons(request, _runs(arguments))
     write_report(arguments.output, request, reports, rankings_of(request))
     print_line(f"{arguments.output}: {number_of(len(reports), 'model')}; open it in a browser")

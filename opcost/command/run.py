@@ -37,6 +37,7 @@ DEPENDENCIES = frozenset({"numpy", "pandas", "pydantic", "pynvml", "rich", "yaml
 """The modules that opcost always needs: a missing one is a user's mistake, not a bug."""
 
 EXTRAS = {
+    "argcomplete": "completion",
     "dask": "distributed",
     "distributed": "distributed",
     "pyarrow": "parquet",
@@ -221,9 +222,21 @@ def _message_for_module(name: str | None) -> str | None:
     return f"{name} is not installed for {sys.executable}; {remedy}"
 
 
-def _complain(error: Exception, *lines: str) -> int:
+def complain(*lines: str) -> None:
+    """Print errors on stderr, a line each, in red where colour is on."""
     for line in lines:
-        print(f"error: {quotable(line)}", file=sys.stderr)
+        print(in_red(f"error: {quotable(line)}"), file=sys.stderr)
+
+
+def in_red(text: str) -> str:
+    """Return a text as stderr shows it: red on a terminal, unless ``NO_COLOR`` is set or the terminal is dumb."""
+    is_plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    is_coloured = not is_plain and (os.environ.get("FORCE_COLOR") or (sys.stderr is not None and sys.stderr.isatty()))
+    return f"\x1b[31m{text}\x1b[0m" if is_coloured else text
+
+
+def _complain(error: Exception, *lines: str) -> int:
+    complain(*lines)
     logging.getLogger(__name__).info("the traceback behind this error", exc_info=error)
     return USER_ERROR
 

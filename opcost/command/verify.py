@@ -8,8 +8,10 @@ from opcost.errors import UserError
 from opcost.invocation import command_line
 from opcost.reporting.output import print_json
 from opcost.reporting.progress_lines import progress_on_stderr
+from opcost.reporting.tables import print_line
 from opcost.running.request import Request, RunRequest
 from opcost.stages.check_files import check_files
+from opcost.stages.check_files import forget as forget_models
 from opcost.stages.check_files import merge as merge_tables
 from opcost.storage.database import Database
 from opcost.storage.files import replace_file
@@ -33,6 +35,19 @@ def check(arguments: Namespace) -> int:
 def merge(arguments: Namespace) -> None:
     for added in merge_tables(Database(arguments.into), [Database(folder) for folder in arguments.others]):
         print(f"{added.table}: {added.added} rows added")
+
+
+def forget(arguments: Namespace) -> None:
+    request, dry_run = Request.from_arguments(arguments), arguments.dry_run
+    removed = "would remove" if dry_run else "removed"
+    for one in forget_models(request.folders, request.database, arguments.names, arguments.rows, dry_run):
+        print_line(f"{one.name}: {removed} {', '.join(map(str, one.files))}")
+        if one.others:
+            print_line(f"{one.name}: left, as opcost did not write them: {', '.join(map(str, one.others))}")
+        if one.rows:
+            rows = ", ".join(f"{number_of(number, 'row')} of {table}" for table, number in one.rows.items())
+            hint = "; --rows removes them, too" if dry_run else "; the same model finds them again"
+            print_line(f"{one.name}: {removed} {rows}" if arguments.rows else f"{one.name}: left {rows}{hint}")
 
 
 def operators(arguments: Namespace) -> int:

@@ -26,7 +26,7 @@ from opcost.measuring.record import (
     time_of,
 )
 from opcost.operators.counts import CAPTURED, LEAF
-from opcost.operators.tuples import META
+from opcost.operators.tuples import LIBRARIES, META
 from opcost.summing.summation import EnergyBasis, ModelCost, Part
 from opcost.units import megabytes, milliseconds, percent
 
@@ -45,6 +45,9 @@ CIRCUMSTANCES: Mapping[str, str] = {
 
 PROTOCOL = ("warm_up_s", "loop_s", "relative_error")
 """Circumstances that are remarked on together as the protocol. The warm-up is not remarked on."""
+
+OF_MODELS = tuple(f"{name}_version" for name in LIBRARIES)
+"""Circumstances of whole models alone."""
 
 SHARE_RATIO = 0.05
 """Smallest share of the summed time: if all of it were off by a fifth, the sum would be off by 1 %."""
@@ -276,6 +279,13 @@ class RemarkKind(str, Enum):
         None,
         "; largest differences: {kinds}",
     )
+    OTHER_LIBRARY = (
+        "other-library",
+        "the operators were counted with another version of the model's library than the whole ran with; "
+        "count or measure the model again",
+        "another version may run other operators",
+        "{counted} and {measured}",
+    )
     WHOLE_NOT_MEASURED = ("whole-not-measured", "the whole model is not measured", "only sums are compared")
     WHOLES_OF_TWO_BOARDS = (
         "wholes-of-two-boards",
@@ -414,7 +424,7 @@ def _circumstances(found: ModelResult) -> Iterator[Remark]:
     """Remark on circumstances of summed rows that differ from the whole model's, with their shares of the time."""
 
     def circumstances_of(row: MeasurementRow) -> dict[str, Figure]:
-        own = (one.name for one in fields(Circumstances) if one.name not in PROTOCOL)
+        own = (one.name for one in fields(Circumstances) if one.name not in (*PROTOCOL, *OF_MODELS))
         return {
             **{name: getattr(row.circumstances, name) for name in own},
             "protocol": row.circumstances.protocol,
@@ -479,8 +489,16 @@ def _whole(found: ModelResult) -> Iterator[Remark]:
         yield Remark(RemarkKind.BUILDS_DIFFER, {"builds": whole.builds, "range_ratio": whole.builds_time_range_ratio})
     if not ran_as_requested(found.full):
         yield Remark(RemarkKind.EAGER_WHOLE)
+    yield from two_versions(found)
     if whole.waits is not None:
         yield Remark(RemarkKind.WAITS, {"waits": whole.waits})
+
+
+def two_versions(found: ModelResult) -> Iterator[Remark]:
+    """Remark on a whole that is known to be of another version of the model's library than its operators."""
+    counted, measured = found.counted_with, found.measured_with
+    if counted != measured and None not in {counted, measured}:
+        yield Remark(RemarkKind.OTHER_LIBRARY, {"counted": counted, "measured": measured})
 
 
 def flagged(found: ModelResult) -> Iterator[Remark]:

@@ -1,7 +1,8 @@
 """One model under two conditions side by side: its operators of both, joined without their form, and what is saved.
 
 Two calls match if they are the n-th calls, in each run, of the same operator with the same parameters and sizes. Only
-floating-point dtypes and memory layouts may differ: those of tensors, of weights, and those that a function is given.
+floating-point dtypes and memory layouts may differ: those of tensors, of weights, and those that a function is given;
+and the text of a user's code.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import REFERENCE_TEMPERATURE_C, MeasurementRow, is_above_limit, time_of
 from opcost.measuring.setting import ChosenConditions
 from opcost.operators.counts import INPUTS, OPERATOR, PARAMETERS, TRAINING_MODE
+from opcost.operators.model_names import FINGERPRINT
 from opcost.operators.tuples import Constant, OperatorTuple, PlainValue, Structure, TensorSpec
 from opcost.summing.summation import EnergyBasis, common_basis, temperature_error_j
 
@@ -38,6 +40,9 @@ Both: TypeAlias = tuple[One, One]
 
 WEIGHT_FORM = frozenset({"dtype", "memory_format"})
 """The parameters of a module that say how its weights are stored."""
+
+VERSION_FIELDS = {"torch_version": "torch", "driver_version": "driver"}
+"""Fields of ``Conditions`` that name a side, and what stands before their values."""
 
 ANY_FLOATING = "floating"
 """Stands for any floating-point dtype."""
@@ -107,9 +112,11 @@ class Sides(Columns):
     saved_time_s: Annotated[float | None, Column("saved time", SIGNED)]
     saved_time_standard_error_s: Annotated[float | None, Column("standard error of the saved time", FROM_0)]
     saved_time_ratio: Annotated[float | None, Column("saved time / time under the other conditions")]
+    saved_time_standard_error_ratio: Annotated[float | None, Column("standard error of that ratio", FROM_0)]
     saved_energy_j: Annotated[float | None, Column("saved energy", SIGNED)]
     saved_energy_standard_error_j: Annotated[float | None, Column("standard error of the saved energy", FROM_0)]
     saved_energy_ratio: Annotated[float | None, Column("saved energy / energy under the other conditions")]
+    saved_energy_standard_error_ratio: Annotated[float | None, Column("standard error of that ratio", FROM_0)]
     saved_energy_per_sample_j: Annotated[float | None, Column("saved energy / batch size", SIGNED)]
     costs_more_time: Annotated[bool | None, Column("whether these conditions cost more time")]
     costs_more_energy: Annotated[bool | None, Column("whether these conditions cost more energy")]
@@ -157,8 +164,10 @@ class OperatorSides(Columns):
 class SideBySide:
     """A model under its own conditions, and under others that it is compared with.
 
-    ``chosen`` and ``other_chosen`` are those that a config can choose; all conditions differ in the precision and in
-    the device only. The boards are those of the wholes. ``whole`` is None if it is not measured under one of both.
+    ``labels`` are both sides in the words in which they differ: ``bf16`` and ``fp32``. ``chosen`` and ``other_chosen``
+    are the conditions that a config can choose; all conditions differ in the precision, and in the device or versions
+    that were asked for. The boards are those of the wholes. ``whole`` is None if it is not measured on one of both
+    sides.
     ``sum`` is, without cache correction, of all operators that are measured wherever they exist, None if there is none.
     ``kinds`` and ``operators`` that cost more under these conditions come first, then those that save most.
     """
@@ -166,6 +175,7 @@ class SideBySide:
     name: str
     batch_size: int | None
     input_size: str
+    labels: Both[str]
     chosen: ChosenConditions
     other_chosen: ChosenConditions
     device_uuid: str | None
@@ -179,19 +189,17 @@ class SideBySide:
     conditions: Conditions
     other_conditions: Conditions
 
-    @property
-    def labels(self) -> tuple[str, str]:
-        """The conditions of both sides in the words in which they differ: ``bf16`` and ``fp32``."""
-        return labels_of((self.chosen, self.other_chosen), (self.conditions, self.other_conditions))
 
-
-def labels_of(chosen: Both[ChosenConditions], conditions: Both[Conditions]) -> tuple[str, str]:
-    """Return both conditions in the words in which they differ, the device first."""
+def labels_of(chosen: Both[ChosenConditions], conditions: Both[Conditions], rows: Both[str] = ("", "")) -> Both[str]:
+    """Return both sides in the words in which they differ: the device, versions, chosen conditions, names of rows."""
     products = [one.device_product for one in conditions]
+    is_one_product = products[0] == products[1]
+    names = [name for name in VERSION_FIELDS if is_one_product and len({getattr(one, name) for one in conditions}) > 1]
 
     def label(own: int, other: int) -> str:
-        device = "" if products[0] == products[1] else products[own].removeprefix("NVIDIA ")
-        return " ".join(filter(None, (device, chosen[own].label(chosen[other]))))
+        device = "" if is_one_product else products[own].removeprefix("NVIDIA ")
+        versions = (f"{VERSION_FIELDS[name]} {getattr(conditions[own], name)}" for name in names)
+        return " ".join(filter(None, (device, *versions, chosen[own].label(chosen[other]), rows[own])))
 
     return label(0, 1), label(1, 0)
 
@@ -207,9 +215,13 @@ def calls_of(result: ModelResult) -> Iterator[Calls]:
             yield Calls(count.operator, count.occurrences, None)
 
 
-def side_by_side(results: Both[ModelResult], chosen: Both[ChosenConditions]) -> SideBySide:
-    """Return a model under two conditions, these and the others. All energies are normalised if all rows can be."""
+def side_by_side(results: Both[ModelResult], chosen: Both[ChosenConditions], rows: Both[str] = ("", "")) -> SideBySide:
+    """Return a model under two conditions, these and the others; ``rows`` are names of both sides' rows, if any.
+
+    All energies are normalised if all rows can be.
+    """
     these, others = results
+    labels = labels_of(chosen, (these.of_model, others.of_model), rows)
     wholes = [one.whole for one in results if one.whole is not None]
     basis = common_basis([*wholes, *(part.row for one in results for part in one.cost.parts)])
     pairs, units = tuple(matched(calls_of(these), calls_of(others))), 1 if these.units is None else these.units.number
@@ -225,6 +237,7 @@ def side_by_side(results: Both[ModelResult], chosen: Both[ChosenConditions]) -> 
         name=these.name,
         batch_size=these.batch_size,
         input_size="x".join(map(str, these.input_size)),
+        labels=labels,
         chosen=chosen[0],
         other_chosen=chosen[1],
         device_uuid=these.board,
@@ -252,7 +265,7 @@ def side_by_side(results: Both[ModelResult], chosen: Both[ChosenConditions]) -> 
                 lambda pair: (pair.operator.operator, tuple(one and one.operator for one in (pair.these, pair.others)))
             )
         ),
-        remarks=tuple(_remarks(results, labels_of(chosen, (these.of_model, others.of_model)), pairs)),
+        remarks=tuple(_remarks(results, labels, pairs)),
         conditions=these.of_model,
         other_conditions=others.of_model,
     )
@@ -320,8 +333,13 @@ def matched(these: Iterable[Calls], others: Iterable[Calls]) -> Iterator[Pair]:
         yield from (Pair(None, one) for one in theirs)
 
 
+def without_code(operator: OperatorTuple) -> OperatorTuple:
+    """Return an operator tuple without the hash of a user's code, whose text may change."""
+    return replace(operator, parameters=tuple(item for item in operator.parameters if item[0] != FINGERPRINT))
+
+
 def without_form(operator: OperatorTuple) -> OperatorTuple:
-    """Return an operator tuple without the dtypes and memory layouts that conditions decide."""
+    """Return an operator tuple without the dtypes and memory layouts that conditions decide, and the hash of code."""
 
     def plain(value: PlainValue) -> PlainValue:
         if isinstance(value, TensorSpec):
@@ -336,7 +354,9 @@ def without_form(operator: OperatorTuple) -> OperatorTuple:
 
     return replace(
         operator,
-        parameters=tuple(item for item in operator.parameters if operator.is_function or item[0] not in WEIGHT_FORM),
+        parameters=tuple(
+            item for item in without_code(operator).parameters if operator.is_function or item[0] not in WEIGHT_FORM
+        ),
         inputs=tuple(map(plain, operator.inputs)),
         keyword_inputs=tuple((name, plain(value)) for name, value in operator.keyword_inputs),
     )
@@ -352,11 +372,13 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, units: int) -> Sides:
     def kelvins_j_of(one: Calls | None) -> float:
         return 0.0 if one is None or one.row is None else basis.kelvins_j(one.number, one.row, REFERENCE_TEMPERATURE_C)
 
-    time_s, other_time_s, saved_s = _costs(these, others, time_of)
-    energy_j, other_energy_j, saved_j = _costs(these, others, basis.energy_of)
+    time_s, other_time_s, saved_s, saved_time = _costs(these, others, time_of)
+    energy_j, other_energy_j, saved_j, saved_energy = _costs(these, others, basis.energy_of)
     if saved_j is not None and basis is EnergyBasis.NORMALISED:
         kelvins_j = [kelvins_j_of(pair.others) - kelvins_j_of(pair.these) for pair in pairs]
-        saved_j = saved_j.with_error(temperature_error_j(kelvins_j))
+        error_j = temperature_error_j(kelvins_j)
+        saved_j = saved_j.with_error(error_j)
+        saved_energy = saved_energy and saved_energy.with_error(error_j / other_energy_j if other_energy_j else 0.0)
 
     def is_more(saved: Estimate | None) -> bool | None:
         return None if saved is None else saved.value < -NORMAL_QUANTILE * saved.standard_error
@@ -371,9 +393,9 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, units: int) -> Sides:
         power_w=ratio_if_known(energy_j, time_s),
         other_power_w=ratio_if_known(other_energy_j, other_time_s),
         **estimate_fields("saved_time", "s", saved_s),
-        saved_time_ratio=ratio_if_known(value_of(saved_s), other_time_s),
+        **estimate_fields("saved_time", "ratio", saved_time),
         **estimate_fields("saved_energy", "j", saved_j),
-        saved_energy_ratio=ratio_if_known(value_of(saved_j), other_energy_j),
+        **estimate_fields("saved_energy", "ratio", saved_energy),
         saved_energy_per_sample_j=ratio_if_known(value_of(saved_j), units),
         costs_more_time=is_more(saved_s),
         costs_more_energy=is_more(saved_j),
@@ -382,21 +404,28 @@ def sides_of(pairs: Sequence[Pair], basis: EnergyBasis, units: int) -> Sides:
 
 def _costs(
     these: Iterable[Calls], others: Iterable[Calls], of_row: Callable[[MeasurementRow], Estimate | None]
-) -> tuple[float | None, float | None, Estimate | None]:
-    """Return the cost of both sides, and that of the others minus that of these; None if one of its rows is unknown.
+) -> tuple[float | None, float | None, Estimate | None, Estimate | None]:
+    """Return the cost of both sides, what these save, and its ratio to the others; None if one of its rows is unknown.
 
     Calls of one row share its error, also if the row is that of both conditions.
     """
     totals: list[float | None] = []
-    shared: dict[tuple[str, str], tuple[Estimate, int]] = {}
-    for sign, side in ((-1, these), (1, others)):
+    shared: dict[tuple[str, str], tuple[Estimate, list[int]]] = {}
+    for side, calls_of_side in enumerate((these, others)):
         costs: list[float | None] = []
-        for calls in side:
+        for calls in calls_of_side:
             cost = None if calls.row is None else of_row(calls.row)
             costs.append(None if cost is None else calls.number * cost.value)
             if cost is not None and calls.row is not None:
                 key = calls.row.key, calls.row.measurement.started_at
-                shared[key] = cost, shared.get(key, (cost, 0))[1] + sign * calls.number
+                shared.setdefault(key, (cost, [0, 0]))[1][side] += calls.number
         totals.append(total_if_known(costs))
-    saved = sum_of_independent(cost.times(number) for cost, number in shared.values())
-    return totals[0], totals[1], saved if None not in totals else None
+    own, other = totals
+    if own is None or other is None:
+        return own, other, None, None
+    saved = sum_of_independent(cost.times(number[1] - number[0]) for cost, number in shared.values())
+    if not other:
+        return own, other, saved, None
+    # saved / other = 1 - own / other, to first order.
+    weighted = sum_of_independent(cost.times(number[1] * own / other - number[0]) for cost, number in shared.values())
+    return own, other, saved, Estimate(saved.value / other, weighted.standard_error / other)

@@ -364,6 +364,15 @@ class ModelResult:
         return None if self.whole is None else self.whole.circumstances.device_uuid
 
     @property
+    def counted_with(self) -> str | None:
+        """The library that the model was counted with and its version, None if unknown, or if it has none."""
+        return None if self.selection is None else self.counts.library
+
+    @property
+    def measured_with(self) -> str | None:
+        return None if self.whole is None else self.whole.circumstances.library_of(self.whole.operator)
+
+    @property
     def is_complete(self) -> bool:
         return self.cost.time_s is not None and not self.cost.missing
 

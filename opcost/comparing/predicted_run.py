@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from enum import Enum
 from operator import attrgetter
+from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -17,7 +19,8 @@ from opcost.estimates import Estimate, total_if_known, value_of
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_above_limit
 from opcost.operators.counts import CAPTURED, EVERYTHING, Case, OperatorCount, OperatorCounts, cases_of_count, select
-from opcost.operators.tuples import META, tensor_specs
+from opcost.operators.training import whole_case
+from opcost.operators.tuples import META, Phase, tensor_specs
 from opcost.operators.values import InputStatistics, InputValues
 from opcost.prediction.learned_costs import ENERGY, TIME, LearnedCosts
 from opcost.prediction.samples import kernel_of
@@ -25,6 +28,11 @@ from opcost.summing.summation import ModelCost, sum_beside
 
 NORMAL_FACTOR = 1.645
 """The standard errors within which nine tenths of normally distributed errors are."""
+
+OTHER_CONDITIONS_ERRORS: Mapping[str, float] = MappingProxyType({TIME: 0.52, ENERGY: 0.64})
+"""Half the width of the interval of the logarithm that all predicted calls share where no operator was measured: the
+largest quantile of 90 % of errors of models under conditions that were left out, each card and each precision in turn
+(``docs/data/prediction/unseen_conditions.csv``, 2026-12-01)."""
 
 LEAST_SHARE = 0.01
 """The share of the time from which operators are a reason for the width of an interval."""
@@ -92,6 +100,7 @@ class WidthReason(str, Enum):
     UNKNOWN_FLOP = "unknown_flop"
     SMALL_CALLS = "small_calls"
     OTHER_CARD = "other_card"
+    OTHER_CONDITIONS = "other_conditions"
     FEW_FAMILIES = "few_families"
     UNCORRECTED = "uncorrected"
     FEW_WHOLES = "few_wholes"
@@ -113,7 +122,7 @@ class PredictedRun:
 
     ``calls`` are those without a row, the most uncertain first. The ratios are shares of the time of all operators:
     of those that were measured, and of predicted ones that no sample is like. ``widened`` has the reasons why the
-    intervals are wide. ``result`` has what is measured.
+    intervals are wide. ``result`` has what is measured. ``start`` is that of the ``Knowledge``.
     """
 
     time_s: Range
@@ -123,6 +132,7 @@ class PredictedRun:
     calls: tuple[PredictedCalls, ...]
     result: ModelResult
     widened: tuple[Widened, ...] = ()
+    start: Conditions | None = None
 
     @property
     def is_corrected(self) -> bool:
@@ -138,12 +148,20 @@ class PredictedRun:
         return None if self.energy_j is None else self.energy_j.value / self.time_s.value
 
 
+ErrorsOfRuns: TypeAlias = Mapping[Phase, Mapping[bool, SumErrors]]
+"""The errors of sums of inference passes and of training steps, by whether they have a cache correction."""
+
+
 @dataclass(frozen=True)
 class Knowledge:
-    """Learned costs, and the errors of sums of measured operators, by whether they have a cache correction."""
+    """Learned costs, and the errors of sums of measured operators.
+
+    ``start`` are the conditions whose rates were scaled by data sheets where no operator was measured, else None.
+    """
 
     learned: LearnedCosts
-    sum_errors: Mapping[bool, SumErrors]
+    sum_errors: ErrorsOfRuns
+    start: Conditions | None = None
 
 
 def run_under(
@@ -159,11 +177,11 @@ def run_under(
     """
     counts = with_usual_zeros(counts)
     result = rows.result(select(counts, (EVERYTHING,)), [] if whole is None else [whole], conditions)
-    how = attrgetter("device_type", "precision", "execution", "cache")
+    how = attrgetter("device_type", "precision", "execution", "cache", "attention")
     missing, measurements = replace(counts, counts=result.cost.missing), rows.measurements
     own = {row.conditions for count in missing.counts for row in measurements.of_operator(count)}
     others = (one for one in own if one.device_product != conditions.device_product and how(one) == how(conditions))
-    elsewhere = [sum_beside(None, missing, measurements, one) for one in others]
+    elsewhere = [sum_beside(None, missing, measurements, one) for one in others if known.start is None]
     return predicted_run(result, known, [one for one in elsewhere if one.parts])
 
 
@@ -176,7 +194,10 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
     """
     cost, conditions = result.cost, result.conditions
     cache = None if result.selection is None else result.cache_correction_of(result.counts.counts)
-    learned, errors = known.learned, known.sum_errors[cache is not None]
+    learned, phase = known.learned, Phase.INFERENCE
+    if result.selection is not None:
+        phase = whole_case(result.counts.model).phase
+    errors = known.sum_errors[phase][cache is not None]
     calls = _predicted_calls(cost.missing, learned)
     loads, limit = loads_with((one.time_s, one.energy_j, one.count) for one in calls), None
     if cache is not None and loads is not None:
@@ -184,13 +205,13 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
     added = [one for one in (cache, limit) if one is not None]
     measured_s, predicted_s = value_of(cost.time_s) or 0.0, math.fsum(one.time_s for one in calls)
     estimates = [one for one in (cost.time_s, *(one.time_s for one in added)) if one is not None]
-    time_s = _range(estimates, predicted_s, _half_width(calls, TIME, learned), errors.time.high_ratio)
+    time_s = _range(estimates, predicted_s, _half_width(calls, TIME, known), errors.time.high_ratio)
     energies = [one.energy_j for one in added] + ([cost.energy_j] if cost.parts else [])
     estimates_j = [one for one in energies if one is not None]
     predicted_j, energy_j = total_if_known(one.energy_j for one in calls), None
     if len(estimates_j) == len(energies) and predicted_j is not None:
         boards = NORMAL_FACTOR * learned.boards.deviation
-        half_width = _half_width(calls, ENERGY, learned)
+        half_width = _half_width(calls, ENERGY, known)
         energy_j = _range(estimates_j, predicted_j, half_width, errors.energy.high_ratio, boards)
 
     run_s = measured_s + predicted_s
@@ -209,6 +230,7 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
     widened = [about(reason, own) for reason, own in kinds.items() if own]
     widened = [one for one in widened if (one.time_ratio or 0.0) >= LEAST_SHARE]
     of_run = {
+        WidthReason.OTHER_CONDITIONS: known.start is not None,
         WidthReason.FEW_FAMILIES: bool(calls) and not learned.sum_factors.keys() >= learned.deviations.keys(),
         WidthReason.UNCORRECTED: cache is None,
         WidthReason.FEW_WHOLES: errors.is_assumed,
@@ -239,6 +261,7 @@ def predicted_run(result: ModelResult, known: Knowledge, elsewhere: Sequence[Mod
         calls=tuple(sorted(calls, key=lambda one: -one.error_s)),
         result=result,
         widened=tuple(widened),
+        start=known.start,
     )
 
 
@@ -259,7 +282,7 @@ def _range(estimates: Sequence[Estimate], predicted: float, half_width: float, *
     return Range(value, end(-1), end(1))
 
 
-def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCosts) -> float:
+def _half_width(calls: Sequence[PredictedCalls], cost: str, known: Knowledge) -> float:
     if not calls:
         return 0.0
     values = [
@@ -268,7 +291,8 @@ def _half_width(calls: Sequence[PredictedCalls], cost: str, learned: LearnedCost
     ]
     costs, deviations = np.array(values).T
     groups, is_small = [one.group for one in calls], np.array([one.is_small for one in calls])
-    return learned.half_width(cost, groups, costs, deviations, is_small)
+    shared = 0.0 if known.start is None else OTHER_CONDITIONS_ERRORS[cost]
+    return math.hypot(known.learned.half_width(cost, groups, costs, deviations, is_small), shared * float(costs.sum()))
 
 
 def _predicted_calls(missing: Sequence[OperatorCount], learned: LearnedCosts) -> list[PredictedCalls]:

@@ -216,6 +216,9 @@ class RankingRow(Columns):
     energy_missing_reason: Annotated[str | None, Column("reason why an energy is empty")]
     measured_at: Annotated[str, Column("end of the newest measurement that the cost rests on")]
     device_uuid: Annotated[str | None, DEVICE_UUID]
+    library: Annotated[
+        str | None, Column("library that the model comes from, with the version that the cost is of; empty if unknown")
+    ]
     conditions: Annotated[Conditions, Column("conditions of the cost")]
 
 
@@ -302,6 +305,7 @@ def ranking_row(
         energy_missing_reason=energy_missing_reason,
         measured_at=model.measured_at,
         device_uuid=model.board,
+        library=model.counted_with if whole is None else model.measured_with,
         conditions=model.conditions,
     )
 

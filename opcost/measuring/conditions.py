@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, lru_cache
 from operator import attrgetter
-from typing import Annotated, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, one_of
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, Precision
+from opcost.operators.attention import ANY_BACKEND, SDPA
 from opcost.operators.counts import COMPOSITES, Case
-from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, nested, short_hash
+from opcost.operators.tuples import FLOAT32, Constant, OperatorTuple, TensorSpec, library_of, nested, short_hash
 from opcost.units import short_uuid
 
 _DEVICE_NAME = re.compile(r"cpu|cuda(:(0|[1-9][0-9]*))?")
@@ -50,6 +51,16 @@ PRECISION_FIELDS = ("precision", "matmul_tf32", "cudnn_tf32", *REDUCTION_FIELDS)
 
 DEVICE_FIELDS = ("device_type", "device_product", "device_memory_bytes", "device_power_limit_w", "driver_version")
 """Fields of ``Conditions`` that belong to a device."""
+
+ATTENTION_FIELDS = {
+    "flash": "sdpa_flash",
+    "efficient": "sdpa_memory_efficient",
+    "cudnn": "sdpa_cudnn",
+    "math": "sdpa_math",
+}
+"""The field of ``Conditions`` of each back end of attention."""
+
+ATTENTION_SWITCHES = frozenset(ATTENTION_FIELDS.values())
 
 DEFAULTED = "; empty for torch's default"
 
@@ -115,6 +126,17 @@ class Conditions(Columns):
                 lines.append(FORMER_LINES[name])
         return short_hash("\n".join(lines))
 
+    @property
+    def attention(self) -> str:
+        """The back end of attention, if it is one alone."""
+        allowed = [name for name, field in ATTENTION_FIELDS.items() if getattr(self, field)]
+        return allowed[0] if len(allowed) == 1 else ANY_BACKEND
+
+    def with_attention(self, backend: str) -> Conditions:
+        """Return the same conditions with one back end of attention alone, or with all."""
+        allowed: dict[str, Any] = {field: backend in (ANY_BACKEND, name) for name, field in ATTENTION_FIELDS.items()}
+        return self if backend == self.attention else replace(self, **allowed)
+
     def differences(self, other: Conditions) -> tuple[str, ...]:
         """Return one text for each field that differs: ``torch_version: 2.11.0 / 2.12.0``."""
         names = differing_fields([self, other])
@@ -146,12 +168,20 @@ class Circumstances(Columns):
     warm_up_s: Annotated[float, Column("requested length of the warm-up", FROM_0)]
     loop_s: Annotated[float | None, Column("requested length of the loop; empty with a target precision", ABOVE_0)]
     relative_error: Annotated[float | None, Column("target precision; empty with a requested length", ABOVE_0)] = None
+    timm_version: Annotated[str | None, Column("version of timm")] = None
+    transformers_version: Annotated[str | None, Column("version of transformers")] = None
 
     def __post_init__(self) -> None:
         """Raise ValueError: a value is not allowed, or ``loop_s`` and ``relative_error`` are both None."""
         super().__post_init__()
         if self.loop_s is None and self.relative_error is None:
             raise ValueError("loop_s, relative_error: both are empty")
+
+    def library_of(self, operator: str) -> str | None:
+        """Return the library that a model comes from with its version: ``timm 1.0.9``; None if any is unknown."""
+        name = library_of(operator)
+        version = None if name is None else getattr(self, f"{name}_version")
+        return None if version is None else f"{name} {version}"
 
     @property
     def protocol(self) -> str:
@@ -216,9 +246,7 @@ FIELDS_OF_DTYPE = {
 WITHOUT_TF32 = frozenset({*FIELDS_OF_DTYPE, "bool", "int16", "int32", "int64"})
 """Dtypes that TF32 does not touch. Those of 8 bits are left out, because libraries multiply them in other ways."""
 
-CALCULATING_IN_OTHER_DTYPES = frozenset(
-    {*COMPOSITES, "scaled_dot_product_attention", "multi_head_attention_forward", "TransformerDecoderLayer"}
-)
+CALCULATING_IN_OTHER_DTYPES = frozenset({*COMPOSITES, SDPA, "multi_head_attention_forward", "TransformerDecoderLayer"})
 """Operators that may multiply in another dtype than that of their tensors: plain attention in 16 bits uses float32."""
 
 _OF_TORCH: Final = "torch."
@@ -228,8 +256,8 @@ _DTYPE = re.compile(rf"{re.escape(_OF_TORCH)}(bool|(?:b?float|complex|u?int)\d\w
 
 def lookup_key(operator: OperatorTuple, conditions: Conditions) -> LookupKey:
     """Return a key that is equal for conditions under which rows of an operator stand for each other."""
-    is_changed_inside = operator.is_model or conditions.precision in AUTOCAST_DTYPES
-    without = frozenset[str]() if is_changed_inside else irrelevant_fields(operator)
+    is_cast = conditions.precision in AUTOCAST_DTYPES
+    without = frozenset[str]() if operator.is_model else irrelevant_fields(operator, is_cast)
     return _getter_of_others(without)(conditions)
 
 
@@ -240,13 +268,20 @@ def _getter_of_others(without: frozenset[str]) -> Callable[[Conditions], LookupK
 
 
 @lru_cache(2**16)
-def irrelevant_fields(operator: OperatorTuple) -> frozenset[str]:
-    """Return the names of the conditions that cannot change how an operator runs without autocast."""
-    dtypes = dtypes_of(operator)
-    if not dtypes:
-        return frozenset()
+def irrelevant_fields(operator: OperatorTuple, is_cast: bool = False) -> frozenset[str]:
+    """Return the names of the conditions that cannot change how an operator runs, with or without autocast."""
+    dtypes, attention = dtypes_of(operator), frozenset[str]() if may_attend(operator) else ATTENTION_SWITCHES
+    if is_cast or not dtypes:
+        return attention
     others = (names for dtype, names in FIELDS_OF_DTYPE.items() if dtype not in dtypes)
-    return frozenset[str]().union(*others, TF32_FIELDS if dtypes <= WITHOUT_TF32 else ())
+    return attention.union(*others, TF32_FIELDS if dtypes <= WITHOUT_TF32 else ())
+
+
+def may_attend(operator: OperatorTuple) -> bool:
+    """Return whether an operator is attention, or may have it inside, as those of users may."""
+    is_of_torch = operator.operator.startswith(_OF_TORCH) and not operator.operator.startswith("torch.ops.")
+    name = operator.short_name.lower()
+    return not is_of_torch or "attention" in name or "transformer" in name
 
 
 def dtypes_of(operator: OperatorTuple) -> frozenset[str]:

@@ -68,6 +68,9 @@ CASTING_DOUBT = frozenset(
 )
 """Flags of figures that may be wrong, so that the measurement is repeated."""
 
+OF_OTHER_PROGRAMS = frozenset({Flag.UNEVEN, Flag.OTHER_PROCESS})
+"""Flags of figures that other programs on the device have disturbed."""
+
 POSSIBLY_THROTTLED = frozenset({Flag.POWER_CAPPED, Flag.POWER_CAP_UNKNOWN, Flag.ABOVE_POWER_LIMIT})
 """Flags of a load that was throttled by the power limit, may have been, or would have been."""
 

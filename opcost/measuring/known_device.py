@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol
 
 from opcost.columns import ABOVE_0, FROM_0, MOMENT, SIGNED, Column, Columns
-from opcost.estimates import Estimate
+from opcost.estimates import Estimate, estimate_of, weighted_mean
 from opcost.measuring.conditions import DEVICE_PRODUCT, DEVICE_UUID, DRIVER_VERSION, TORCH_VERSION
 from opcost.power.ports import AUTO, PowerSource, short_name
 from opcost.power.trace import PowerTrace, joined, no_trace
@@ -175,3 +175,15 @@ class KnownDevice:
 
 
 UNKNOWN_DEVICE = KnownDevice()
+
+
+USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
+"""Power temperature coefficients of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads."""
+
+
+def power_temperature_coefficient(rows: Sequence[QualificationRow]) -> Estimate | None:
+    """Return the newest coefficient, if any, as a weighted mean with the card's usual one if that is known."""
+    slopes = (estimate_of(row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio) for row in rows[::-1])
+    newest = next((slope for slope in slopes if slope is not None), None)
+    usual = USUAL_POWER_PER_KELVIN.get(rows[-1].device_product) if rows else None
+    return newest if newest is None or usual is None else weighted_mean([newest, usual])

@@ -4,8 +4,9 @@ An iteration is a sequence of spans, each of one slot: a layer's forward, its ba
 iteration add up to its length.
 
 Samples of power are means over 20 ms to 100 ms, so they cannot resolve layers of microseconds. The energy of the window
-is divided in proportion to time x power. The power of a layer's forward is that of its operator tuple in the database;
-all else has the mean of the known powers. Without any known power, shares of energy are shares of time.
+is divided in proportion to time x power. The powers of a layer's forward and backward are those of their operator
+tuples in the database; all else has the mean of the known powers. Without any known power, shares of energy are shares
+of time.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ def forward_slot(layer: int) -> int:
 def backward_slot(layer: int) -> int:
     """Return the slot of a layer's backward."""
     return 2 * layer + 1
+
+
+def is_forward(slot: int) -> bool:
+    """Return whether the slot of a layer is that of its forward."""
+    return slot % 2 == 0
 
 
 def slots_of(layers: int) -> int:
@@ -137,7 +143,7 @@ class LayerTimes:
 
 @dataclass(frozen=True)
 class KnownCost:
-    """Time and energy of the calls of a layer's forward in one iteration, by rows of the database."""
+    """Time and energy of the calls of a layer's forward, or of its backward, in one iteration, by rows."""
 
     time_s: float
     energy_j: float
@@ -159,6 +165,7 @@ class LayerShare:
     forward_error_s: float | None = None
     backward_error_s: float | None = None
     known: KnownCost | None = None
+    known_backward: KnownCost | None = None
 
     @property
     def time_s(self) -> float:
@@ -166,7 +173,10 @@ class LayerShare:
 
 
 def layer_shares(times: LayerTimes, classes: Mapping[str, str], known: Mapping[int, KnownCost]) -> list[LayerShare]:
-    """Return the layers that ran, in the order of ``named_modules``, as ``classes`` has them by path."""
+    """Return the layers that ran, in the order of ``named_modules``, as ``classes`` has them by path.
+
+    ``known`` are costs by slot.
+    """
     found = []
     for index, (path, layer_class) in enumerate(classes.items()):
         forward, backward = forward_slot(index), backward_slot(index)
@@ -178,7 +188,8 @@ def layer_shares(times: LayerTimes, classes: Mapping[str, str], known: Mapping[i
             backward_time_s=times.time_s(backward),
             forward_error_s=times.standard_error_s(forward),
             backward_error_s=times.standard_error_s(backward),
-            known=known.get(index),
+            known=known.get(forward),
+            known_backward=known.get(backward),
         )
         if share.forward_time_s is not None or share.backward_time_s is not None:
             found.append(share)
@@ -219,7 +230,11 @@ class MeteredLayerRow(Columns):
     energy_ratio: Annotated[float | None, Column("share of the window's energy", SHARE)]
     database_time_s: Annotated[float | None, Column("of the forward's operator tuples, by rows", ABOVE_0)]
     database_energy_j: Annotated[float | None, Column("of the forward's operator tuples, by rows", ABOVE_0)]
-    database_power_w: Annotated[float | None, Column("the power that divides the energy; empty: the mean", ABOVE_0)]
+    database_power_w: Annotated[float | None, Column("the forward's power, by rows; empty: the mean divides", ABOVE_0)]
+    database_backward_energy_j: Annotated[float | None, Column("of the backward's operator tuples, by rows", ABOVE_0)]
+    database_backward_power_w: Annotated[
+        float | None, Column("the backward's power, by rows; empty: the mean divides", ABOVE_0)
+    ]
     energy_missing_reason: Annotated[str | None, Column("reason of an empty energy, and of an empty `time_s`")]
     iterations: Annotated[int, Column("iterations in the window", COUNT_FROM_1)]
     marked_iterations: Annotated[int, Column("iterations whose layers were timed", COUNT_FROM_1)]
@@ -249,18 +264,16 @@ def layer_rows(totals: LoopTotals, layers: Sequence[LayerShare], missing_reason:
     time_s, layers_s = totals.time_s / runs, math.fsum(layer.time_s for layer in layers)
     scale = min(1.0, time_s / layers_s) if layers_s > 0 else 1.0
     between = LayerShare(BETWEEN, "", None, max(0.0, time_s - scale * layers_s) / scale, None)
-    known = [(layer.forward_time_s, layer.known.power_w) for layer in layers if layer.known and layer.forward_time_s]
+    passes = [
+        ((layer.forward_time_s or 0.0, layer.known), (layer.backward_time_s or 0.0, layer.known_backward))
+        for layer in (*layers, between)
+    ]
+    known = [(passed_s, cost.power_w) for both in passes for passed_s, cost in both if cost is not None]
     known_s = math.fsum(passed_s for passed_s, _ in known)
     mean_w = math.fsum(passed_s * power_w for passed_s, power_w in known) / known_s if known_s > 0 else 1.0
     # The weights of each share's forward and backward: time x power.
-    weights = [
-        (
-            (layer.forward_time_s or 0.0) * (layer.known.power_w if layer.known else mean_w),
-            (layer.backward_time_s or 0.0) * mean_w,
-        )
-        for layer in (*layers, between)
-    ]
-    total = math.fsum([forward + backward for forward, backward in weights])
+    weights = [[passed_s * (mean_w if cost is None else cost.power_w) for passed_s, cost in both] for both in passes]
+    total = math.fsum(forward + backward for forward, backward in weights)
     rows = []
     for layer, (forward, backward) in zip((*layers, between), weights, strict=True):
         of_passes_j = None if energy_j is None else (energy_j * (forward / total), energy_j * (backward / total))
@@ -310,6 +323,8 @@ def _row(
         database_time_s=layer.known.time_s if layer.known else None,
         database_energy_j=layer.known.energy_j if layer.known else None,
         database_power_w=layer.known.power_w if layer.known else None,
+        database_backward_energy_j=layer.known_backward.energy_j if layer.known_backward else None,
+        database_backward_power_w=layer.known_backward.power_w if layer.known_backward else None,
         energy_missing_reason=missing_reason if totals.energy_j is None else None,
         iterations=runs,
         marked_iterations=totals.marked,

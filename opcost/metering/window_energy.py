@@ -17,6 +17,7 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
+from opcost import html_text
 from opcost.columns import ABOVE_0, COUNT_FROM_1, FROM_0, MOMENT, SHARE, SIGNED, Column, Columns
 from opcost.estimates import Estimate, FloatArray, standard_error_of, sum_of_independent, value_of
 from opcost.power.ports import ClockReading
@@ -394,7 +395,7 @@ class DeviceEnergy:
         return f"{self.device}: {significant(self.energy_j)} J ± {error}{above} ({self.meter})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WindowResult:
     """The cost of a window.
 
@@ -439,6 +440,26 @@ class WindowResult:
     def __str__(self) -> str:
         name = f"{self.label}: " if self.label else ""
         return f"{name}{significant(self.duration_s)} s, {'; '.join(map(str, self.devices))}"
+
+    def __repr__(self) -> str:
+        return f"<WindowResult {self}>"
+
+    def _repr_html_(self) -> str:
+        return windows_html([self])
+
+
+def windows_html(results: Sequence[WindowResult]) -> str:
+    """Return a table of windows, a row for each device, with the reason of an unknown energy in the meter's place."""
+    rows = []
+    for result in results:
+        for one in result.devices:
+            texts = [UNKNOWN, UNKNOWN, UNKNOWN, one.missing_reason or ""]
+            if one.energy_j is not None:
+                error = percent((one.energy_standard_error_j or 0.0) / one.energy_j, 2)
+                power_w = significant(one.energy_j / result.duration_s)
+                texts = [significant(one.energy_j), error, power_w, one.meter]
+            rows.append((result.label or "window", significant(result.duration_s), one.device, *texts))
+    return html_text.table(("window", "s", "device", "J", "± (standard error)", "W", "meter"), rows)
 
 
 def result_of(

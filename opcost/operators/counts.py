@@ -205,6 +205,11 @@ class OperatorCount(CountedCall, CalledOperator):
             calls[self._data_of[call]] += number
         return calls
 
+    @cached_property
+    def captured_cases(self) -> tuple[tuple[Case, int], ...]:
+        """The cases of the calls on captured data; sums beside the wholes of several boards ask for them each time."""
+        return tuple((Case(self.operator, one, self.phase), number) for one, number in self.captured_data.items())
+
     @property
     def data_of_calls(self) -> tuple[InputData, ...]:
         return tuple(self._data_of[call] for call in self._kinds_of_calls)
@@ -312,6 +317,9 @@ class CountedRun:
         tuple[str, ...], Column("operations outside every operator tuple, in the model's own row only")
     ] = ()
     composites: Annotated[tuple[str, ...], Column("classes counted as one operator, in the model's own row only")] = ()
+    library: Annotated[
+        str | None, Column("library that the model comes from with its version, in the model's own row only")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -468,6 +476,10 @@ def outside(whole: OperatorCounts) -> Share:
     )
 
 
+CountsByPhase: TypeAlias = Mapping[tuple[str, Phase], OperatorCount]
+"""Counts by the operator's key and the phase: a call in a training step may run other operations than at inference."""
+
+
 def by_operator(counts: OperatorCounts) -> dict[str, tuple[OperatorCount, ...]]:
     """Return the counts by operator name, in descending order of the bytes that all calls of a name move."""
     groups = grouped(counts.counts, lambda count: count.operator.short_name)
@@ -516,7 +528,7 @@ class Case:
     counted: OperatorCount | None = field(default=None, compare=False, repr=False)
     counted_on: str = field(default="", compare=False, repr=False)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The tuple's key and the hash of all else; a default phase or state is in no hash, so that older keys stay."""
         phase = "" if self.phase is Phase.INFERENCE else f"\nphase={self.phase}"
@@ -575,10 +587,14 @@ def cases_of(counts: Iterable[OperatorCount], input_data: str, limits: NearLimit
     return calls
 
 
-def cases_of_count(count: OperatorCount, input_data: str, limits: NearLimits | None = None) -> list[tuple[Case, int]]:
+def cases_of_count(
+    count: OperatorCount, input_data: str, limits: NearLimits | None = None
+) -> Sequence[tuple[Case, int]]:
     """Return the cases of one operator tuple with the number of calls of each, see ``cases_of``."""
     data: Mapping[InputData, int]
     is_captured = input_data == CAPTURED and bool(count.statistics)
+    if is_captured and limits is None:
+        return count.captured_cases
     if is_captured:
         data = count.captured_data
     else:

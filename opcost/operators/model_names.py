@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+
+from opcost.errors import CannotBuildError, suggestion
+from opcost.units import some_of
 
 TORCHVISION = "torchvision"
 TRANSFORMERS = "transformers"
@@ -57,6 +61,8 @@ PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 SUFFIX, PACKAGE_FILE = ".py", "__init__.py"
 
+NOT_THERE = "not there"
+
 
 @dataclass(frozen=True)
 class UserCode:
@@ -86,6 +92,21 @@ class UserCode:
     @property
     def named_files(self) -> str:
         return self.path.rpartition("/")[2] + (" or a file that it imports" if len(self.files) > 1 else "")
+
+    def no_function(self, text: str, functions: Collection[str]) -> CannotBuildError:
+        """Return the error of a file with these functions that has none of the name."""
+        others = f"the file has {some_of(list(functions)) or 'no function'}"
+        return CannotBuildError(f"{self}: {self.function} is {text}", suggestion(self.function, functions, others))
+
+    def check_arguments(self, signature: inspect.Signature, arguments: Collection[str], may_lack: bool = False) -> None:
+        """Raise a ``CannotBuildError`` if the function lacks one of the arguments, or needs others."""
+        try:
+            (signature.bind_partial if may_lack else signature.bind)(**dict.fromkeys(arguments))
+        except TypeError as error:
+            parameters = signature.parameters
+            remedy = f"its arguments are {', '.join(map(str, parameters.values())) or 'none'}"
+            unknown = next((one for one in arguments if one not in parameters), "")
+            raise CannotBuildError(f"{self}: {error}", suggestion(unknown, parameters, remedy), "arguments") from error
 
     def is_own(self, path: str) -> bool:
         return is_own(path, self.root, self.path)

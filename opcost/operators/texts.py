@@ -30,6 +30,7 @@ from opcost.operators.tuples import (
     value_text,
 )
 from opcost.operators.values import USUAL, InputData
+from opcost.units import some_of
 
 DEEPEST = 40
 """The deepest nesting of values that is read; models of torchvision need 10."""
@@ -203,6 +204,9 @@ SHOWN = {
 MOST_REPEATED = 4
 """The most equal sizes in a row that are shown one by one."""
 
+MOST_ROWS = 16
+"""The most sizes of a call that are shown: an optimiser takes the lists of all parameters."""
+
 
 def short_form(operator: OperatorTuple) -> str:
     """Return the operator's name and the parameters that decide its cost."""
@@ -214,7 +218,7 @@ def short_form(operator: OperatorTuple) -> str:
 
 def short_inputs(operator: OperatorTuple) -> str:
     """Return the sizes of the operator's distinct tensors, with dtypes and memory layouts other than the usual."""
-    return joined_sizes(distinct_specs(operator.arguments))
+    return some_of(_rows_of(distinct_specs(operator.arguments)), MOST_ROWS)
 
 
 def short_outputs(outputs: PlainValue) -> str:
@@ -224,10 +228,13 @@ def short_outputs(outputs: PlainValue) -> str:
 
 def joined_sizes(specs: Sequence[TensorSpec]) -> str:
     """Return the sizes of some tensors, as ``short_inputs``. Many of one size in a row are one: ``64 times 8x1024``."""
-    rows = ((size, len(list(row))) for size, row in groupby(map(_size, specs)))
-    return ", ".join(
-        f"{count} times {size}" if count > MOST_REPEATED else ", ".join([size] * count) for size, count in rows
-    )
+    return ", ".join(_rows_of(specs))
+
+
+def _rows_of(specs: Sequence[TensorSpec]) -> list[str]:
+    rows = [(size, len(list(row))) for size, row in groupby(map(_size, specs))]
+    short = [[f"{count} times {size}"] if count > MOST_REPEATED else [size] * count for size, count in rows]
+    return [text for row in short for text in row]
 
 
 def _joined(value: PlainValue) -> str:

@@ -60,11 +60,15 @@ MODEL_PACKAGES = {
 }
 """The prefix of whole models' names, by source (``model_names``)."""
 
+LIBRARIES = ("timm", "transformers")
+"""The packages of models whose versions run other operators for the same model; torchvision's goes with torch's."""
+
 DEFAULT_SEED = 0
 
 FLOAT32 = "float32"
 
 AUTOCAST = "autocast"
+ATTENTION = "attention"
 """The parameter of a whole model that names the dtype of autocast; a model without it runs without autocast."""
 
 DTYPE = "dtype"
@@ -335,6 +339,12 @@ def model_operator(
     return OperatorTuple(package + named.name, weights + seeds + further, inputs)
 
 
+def library_of(operator: str) -> str | None:
+    """Return the one of ``LIBRARIES`` that a model comes from, by its name as an operator; None for others."""
+    package = operator.partition(".")[0]
+    return package if package in LIBRARIES else None
+
+
 def stored_as(model: OperatorTuple, dtype: str, is_channels_last: bool) -> OperatorTuple:
     """Return a whole model whose weights and float32 inputs are stored in a dtype, channels last or contiguous.
 
@@ -377,6 +387,11 @@ def run_under(model: OperatorTuple, autocast_dtype: str | None) -> OperatorTuple
     if autocast_dtype is None:
         return model
     return replace(model, parameters=(*model.parameters, (AUTOCAST, autocast_dtype)))
+
+
+def attending_by(model: OperatorTuple, backend: str | None) -> OperatorTuple:
+    """Return a whole model whose attention runs in one back end alone, which has other operations; any if None."""
+    return model if backend is None else replace(model, parameters=(*model.parameters, (ATTENTION, backend)))
 
 
 def is_under_autocast(model: OperatorTuple) -> bool:

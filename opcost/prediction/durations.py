@@ -141,19 +141,27 @@ class ExpectedTimes:
         """Return the expected time of a measurement with its retries in s."""
         if case.state:
             return IN_STATE_S
-        key, execution = measurement_key(case, conditions), conditions.execution
         size = self._sizes.get(case.operator.key, UNKNOWN_SIZE)
+        return self.unmeasured_s(size, conditions.execution, protocol, self.iteration_s(case, conditions))
+
+    def iteration_s(self, case: Case, conditions: Conditions) -> float:
+        """Return the mean time of a call's rows in s, else what is expected of its size."""
+        key, execution = measurement_key(case, conditions), conditions.execution
         known_s = self._times_s.get(key) or self._times_s.get(f"{tuple_key(key)} {execution}")
-        return self.unmeasured_s(size, execution, protocol, None if known_s is None else fmean(known_s))
+        size = self._sizes.get(case.operator.key, UNKNOWN_SIZE)
+        return fmean(known_s) if known_s else self._expected_s(size, execution)
+
+    def _expected_s(self, size: Size, execution: str) -> float:
+        """Return the expected time of an iteration; unknown FLOPs are left out, since little depends on it."""
+        rates = self._rates.get(execution) or next(iter(self._rates.values()), self._default)
+        return max(rates.cost(size.flop or 0, size.memory_bytes), SHORTEST_S)
 
     def unmeasured_s(
         self, size: Size, execution: str, protocol: MeasurementProtocol, time_s: float | None = None
     ) -> float:
         """Return the expected time of a measurement with its retries in s; of an iteration, unless it is known, too."""
         if time_s is None:
-            rates = self._rates.get(execution) or next(iter(self._rates.values()), self._default)
-            # Unknown FLOPs are left out: the time of a measurement hardly depends on that of a call.
-            time_s = max(rates.cost(size.flop or 0, size.memory_bytes), SHORTEST_S)
+            time_s = self._expected_s(size, execution)
         default = ATTEMPTS.get(self._device_type, 1.0)
         ratio = self._ratios.get((execution, protocol.relative_error is not None), default)
         return ratio * self.attempt_s(time_s, size, execution, protocol)

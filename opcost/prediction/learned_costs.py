@@ -36,7 +36,7 @@ from opcost.columns import grouped
 from opcost.estimates import FloatArray
 from opcost.operators.counts import OperatorCount
 from opcost.operators.values import InputData
-from opcost.prediction.samples import RAW, Boards, Card, features, is_small, kind_of, raw_features
+from opcost.prediction.samples import RAW, Boards, Card, Samples, features, is_small, kind_of, raw_features
 
 # Functions of features: plain arrays, so that predicting needs no library, and a file of them runs no code
 
@@ -136,12 +136,14 @@ class Smooth:
     middle: float
 
     @staticmethod
-    def of(features: FloatArray, targets: FloatArray) -> Smooth:
-        scaling, middle = Scaling.of(features), float(np.median(targets))
+    def of_each(features: FloatArray, targets: FloatArray) -> list[Smooth]:
+        """Return the function of each target; features and targets have a row for each sample."""
+        scaling, middles = Scaling.of(features), np.median(targets, axis=0)
         points = scaling.scaled(features) / LENGTH
         covariances = _covariances(squared_distances(points, points))
         covariances[np.diag_indices_from(covariances)] += NOISE
-        return Smooth(scaling, points, np.linalg.solve(covariances, targets - middle).astype(np.float64), middle)
+        weights = np.linalg.solve(covariances, targets - middles).astype(np.float64)
+        return [Smooth(scaling, points, *one) for one in zip(weights.T, map(float, middles), strict=True)]
 
     def predict(self, features: FloatArray) -> FloatArray:
         """Return the value for each row of features, shape (rows,)."""
@@ -197,7 +199,7 @@ UNKNOWN_HALF_WIDTH = 1.6
 """Half the width of the interval of a kind without samples where fewer than ``FEWEST_SCORES`` kinds were held out: that
 of energy with the 43 kinds of an H200 (2026-11-28, ``docs/log/prediction.md``)."""
 
-SMALL = ", small"
+SMALL, UNDER = ", small", " under "
 
 OUTSIDE_FACTOR, OUTSIDE_FROM = 3.0, 0.5
 """A call is outside of what was measured if it is further from the nearest sample of its kind than this factor times
@@ -300,12 +302,15 @@ class Deviations:
         levels = sizes - exponent * positions
 
         def of_classes(values: FloatArray, is_meant: Flags, usual: float) -> dict[str, float]:
-            """Return the mean of these values in each class, where few samples count less than the usual value."""
-            chosen = {name: values[own[is_meant[own]]] for name, own in places.items() if is_meant[own].any()}
-            return {
-                name: math.exp((float(np.sum(own)) + PRIOR_SAMPLES * usual) / (len(own) + PRIOR_SAMPLES))
-                for name, own in chosen.items()
-            }
+            """Return the mean of these values in each class, where few samples count less than the broader class."""
+            means: dict[str, float] = {}
+            for own_places in (places_of(list(map(under_any, classes))), places):
+                for name, own in own_places.items():
+                    chosen = values[own[is_meant[own]]]
+                    if len(chosen) and name not in means:
+                        prior = PRIOR_SAMPLES * means.get(under_any(name), usual)
+                        means[name] = (float(np.sum(chosen)) + prior) / (len(chosen) + PRIOR_SAMPLES)
+            return {name: math.exp(mean) for name, mean in means.items()}
 
         usual = float(np.mean(levels[is_known])) if is_known.any() else math.log(UNKNOWN_HALF_WIDTH)
         first = Deviations(of_classes(levels, is_known, usual), {}, math.inf, 1.0, exponent, 1.0)
@@ -313,7 +318,7 @@ class Deviations:
         inside = scores[is_known & ~is_outside]
         factor = conformal_quantile(inside) if len(inside) else 1.0
         outside = conformal_quantile(scores[is_outside]) if is_outside.any() else factor
-        kinds = [classes[int(place)].removesuffix(SMALL) for place in np.flatnonzero(is_new)]
+        kinds = [under_any(classes[int(place)]).removesuffix(SMALL) for place in np.flatnonzero(is_new)]
         sizes_of_kinds = Counter(kinds)
         weights = np.array([1.0 / sizes_of_kinds[kind] for kind in kinds])
         unknown = (weighted_quantile(errors[is_new], weights) or UNKNOWN_HALF_WIDTH) / factor
@@ -323,24 +328,33 @@ class Deviations:
     def deviations(self, classes: Sequence[str], distances: FloatArray, is_outside: Flags) -> FloatArray:
         """Return the expected deviation of each call; the arguments are as those of ``HeldOut``.
 
-        A class without samples has the value of the larger calls of its kind, or else the usual one.
+        A class without samples has the value under any conditions, else that of larger calls, else the usual one.
         """
 
         def of_classes(values: Mapping[str, float], usual: float) -> FloatArray:
-            return np.array([values.get(name, values.get(name.removesuffix(SMALL), usual)) for name in classes])
+            wider = ((name, under_any(name), under_any(name).removesuffix(SMALL)) for name in classes)
+            return np.array([next((values[name] for name in names if name in values), usual) for names in wider])
 
         usual = float(np.median(list(self.of_class.values()))) if self.of_class else self.unknown
         is_known = np.isfinite(distances)
         grown = of_classes(self.of_class, usual)
         grown = grown * (DISTANCE_OFFSET + np.where(is_known, distances, 0.0)) ** self.exponent
         grown = np.where(is_outside, np.minimum(self.outside_factor * grown, self.unknown), grown)
-        few = of_classes(self.few, self.unknown)
+        few = np.minimum(of_classes(self.few, self.unknown), self.unknown)
         return np.where(is_known, grown, np.where(distances == TOO_FEW, few, self.unknown))
 
 
-def class_of(kind: str, is_small: bool) -> str:
-    """Return the class of calls of a kind whose errors are alike: libraries choose other kernels for small calls."""
-    return f"{kind}{SMALL}" if is_small else kind
+def class_of(kind: str, is_small: bool, conditions: str) -> str:
+    """Return the class of calls of a kind whose errors are alike: libraries choose other kernels for small calls.
+
+    Kernels of some precisions are less regular than others. ``conditions`` are a key.
+    """
+    return f"{kind}{SMALL if is_small else ''}{UNDER}{conditions}"
+
+
+def under_any(name: str) -> str:
+    """Return the class under any conditions."""
+    return name.rpartition(UNDER)[0] or name
 
 
 def conformal_quantile(scores: FloatArray) -> float:
@@ -381,26 +395,39 @@ class ModelCalls:
     calls: tuple[int, ...]
 
 
-def sum_factor(
-    groups: Sequence[str], costs: FloatArray, errors: FloatArray, deviations: FloatArray, models: Iterable[ModelCalls]
-) -> float | None:
-    """Return the deviations within which nine tenths of sums are; None with too few families of models.
+@dataclass(frozen=True)
+class Lesson:
+    """The samples of one set of conditions, the whole models of them, and the card in the precision."""
 
-    The score of a model is the error of its sum over its deviation; a model with an unknown one has no score. Costs of
-    samples, errors of their logarithms when they were held out, and expected deviations are arrays of the shape
-    (samples,); for groups see ``groups_of``.
+    samples: Samples
+    models: Sequence[ModelCalls]
+    card: Card
+
+
+def sum_scores(
+    groups: Sequence[str], costs: FloatArray, errors: FloatArray, deviations: FloatArray, models: Sequence[ModelCalls]
+) -> FloatArray:
+    """Return the score of each model: the error of its sum over the deviation that is expected, NaN if unknown.
+
+    Costs of samples, errors of their logarithms when they were held out, and expected deviations are arrays of the
+    shape (samples,); for groups see ``groups_of``.
     """
-    families, scores = [], []
-    for model in models:
+    scores = np.full(len(models), np.nan)
+    for number, model in enumerate(models):
         places = list(model.places)
         actual = np.array(model.calls, dtype=float) * costs[places]
         predicted = actual * np.exp(errors[places])
         deviation = sum_deviation([groups[place] for place in places], predicted, deviations[places])
-        if math.isfinite(deviation) and np.isfinite(predicted).all():
-            families.append(model.family)
-            scores.append(abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation)
-    sizes = Counter(families)
-    return weighted_quantile(np.array(scores), np.array([1.0 / sizes[family] for family in families]))
+        scores[number] = abs(math.log(predicted.sum() / actual.sum())) * float(predicted.sum()) / deviation
+    return scores
+
+
+def sum_factor(families: Sequence[str], scores: FloatArray) -> float | None:
+    """Return the deviations within which nine tenths of sums are; None with too few families of models."""
+    known = [(family, score) for family, score in zip(families, scores, strict=True) if math.isfinite(score)]
+    sizes = Counter(family for family, _ in known)
+    weights = [1.0 / sizes[family] for family, _ in known]
+    return weighted_quantile(np.array([score for _, score in known]), np.array(weights))
 
 
 def groups_of(kinds: Sequence[str], is_far: Flags) -> tuple[str, ...]:
@@ -457,23 +484,30 @@ class CallCosts:
 
 @dataclass(frozen=True)
 class LearnedCosts:
-    """Learned costs of operators under one set of conditions.
+    """Learned costs of operators on a card, with errors as under the ``conditions`` of a key; ``cards`` are by keys.
 
-    ``functions`` predict the logarithm of time over the time that the card's rates give, and the logarithm of power.
+    ``functions`` predict the logarithms of time over the time that the card's rates give, and of power over its limit.
+    They are learned from the samples of all conditions, so that kinds without samples under some have those of others.
 
     ``few`` are the surroundings of kinds with too few samples for a function of their own. ``deviations`` are those of
     time and of energy. ``sum_factors`` are the numbers of deviations within which nine tenths of the sums of held-out
-    models are, none for a cost with too few families.
+    models are, by the keys of conditions and for all (``""``), none for a cost with too few families.
     """
 
     card: Card
+    conditions: str
+    cards: Mapping[str, Card]
     functions: Mapping[str, Function]
     surroundings: Mapping[str, Surroundings]
     few: Mapping[str, Surroundings]
     deviations: Mapping[str, Deviations]
-    sum_factors: Mapping[str, float]
+    sum_factors: Mapping[str, Mapping[str, float]]
     boards: Boards
     samples: int
+
+    def under(self, conditions: str, card: Card | None = None) -> LearnedCosts:
+        """Return the costs under conditions with samples, or of another card as far off as under these."""
+        return replace(self, conditions=conditions, card=card or self.cards[conditions])
 
     def costs(self, calls: Sequence[tuple[OperatorCount, InputData]]) -> CallCosts:
         raw = np.array([raw_features(count, data) for count, data in calls], dtype=float)
@@ -489,14 +523,17 @@ class LearnedCosts:
         found, base = features(raw, self.card, kinds)
         distances, is_outside = distances_to(self.surroundings, self.few, found, kinds)
         is_new, small = np.isnan(distances), is_small(raw, self.card)
-        classes, unknown = list(map(class_of, kinds, small)), np.full(len(kinds), np.nan)
+        classes = [class_of(*one, self.conditions) for one in zip(kinds, small, strict=True)]
+        unknown = np.full(len(kinds), np.nan)
         times_s = np.exp(base + self.functions[TIME].predict(found, kinds))
         powers = self.functions.get(POWER)
         deviations = {cost: one.deviations(classes, distances, is_outside) for cost, one in self.deviations.items()}
         return CallCosts(
             groups=groups_of(kinds, is_outside & ~is_new),
             times_s=times_s,
-            energies_j=unknown if powers is None else times_s * np.exp(powers.predict(found, kinds)),
+            energies_j=unknown
+            if powers is None
+            else times_s * self.card.power_limit_w * np.exp(powers.predict(found, kinds)),
             time_deviations=deviations.get(TIME, unknown),
             energy_deviations=deviations.get(ENERGY, unknown),
             is_outside=is_outside,
@@ -511,7 +548,8 @@ class LearnedCosts:
 
         The factor is at least that of calls: few families show that of sums, and errors of one kind do not cancel.
         """
-        factor = max(self.sum_factors.get(cost, 0.0), self.deviations[cost].factor)
+        of_sums = self.sum_factors.get(cost, {"": 0.0})
+        factor = max(of_sums.get(self.conditions, of_sums[""]), self.deviations[cost].factor)
         own = factor * sum_deviation(groups, costs, deviations)
         return math.hypot(own, SMALL_CALLS_ERROR * float(np.sum(costs[is_small])))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.precisions import DTYPES
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.training import training_of
 from opcost.operators.tuples import FLOAT32, TensorSpec, distinct_specs
 
 
@@ -14,9 +15,10 @@ from opcost.operators.tuples import FLOAT32, TensorSpec, distinct_specs
 class NeededMemory:
     """The least memory of a run in bytes, and that of the device.
 
-    ``weights_bytes`` are those of all parameters, ``activations_bytes`` the inputs and outputs of the call that has
-    most of them. Other activations that are alive meanwhile, buffers, workspaces and the allocator's reserve come on
-    top.
+    ``weights_bytes`` are those of all parameters, and in a training step of their gradients. ``activations_bytes`` are
+    the inputs and outputs of the call that has most of them, or what a step saves for its backward if that is more.
+    Other activations that are alive meanwhile, buffers, the optimiser's state, workspaces and the allocator's reserve
+    come on top.
     """
 
     weights_bytes: int
@@ -35,8 +37,12 @@ class NeededMemory:
 def needed_memory(counts: OperatorCounts, conditions: Conditions) -> NeededMemory:
     """Return the least memory of a run; the precision of its conditions decides the width of the weights."""
     width = TensorSpec((1,), DTYPES.get(conditions.precision, FLOAT32)).floating_bytes
-    weights_bytes = counts.parameters * width
-    return NeededMemory(weights_bytes, largest_activations_bytes(counts), conditions.device_memory_bytes)
+    weights_bytes, activations_bytes = counts.parameters * width, largest_activations_bytes(counts)
+    training = training_of(counts.model)
+    if training is not None:
+        weights_bytes *= 1 if training.frozen else 2
+        activations_bytes = max(activations_bytes, sum(module.saved_bytes or 0 for module in counts.modules))
+    return NeededMemory(weights_bytes, activations_bytes, conditions.device_memory_bytes)
 
 
 def largest_activations_bytes(counts: OperatorCounts) -> int:

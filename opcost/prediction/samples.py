@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from opcost.columns import grouped
+from opcost.errors import UserError
 from opcost.estimates import FloatArray, value_of
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.data_sheets import DataSheet
 from opcost.measuring.record import MeasurementRow, does_other_work, is_doubtful
-from opcost.operators.counts import OperatorCount, tuple_key
+from opcost.operators.counts import CountsByPhase, OperatorCount, tuple_key
 from opcost.operators.tuples import FLOAT32, OperatorTuple, PlainValue, TensorSpec, distinct_specs, tensor_specs
 from opcost.operators.values import InputData, has_zeros_in_weights, parse_input_data
 from opcost.summing.summation import common_basis
@@ -30,7 +32,8 @@ from opcost.summing.summation import common_basis
 CONVOLUTION = "convolution"
 DEPTHWISE, GROUPED, POINTWISE = "convolution depthwise", "convolution in groups", "convolution pointwise"
 ATTENTION = "attention"
-BATCHED_PRODUCTS = frozenset({"bmm", "baddbmm", ATTENTION})
+CONVOLUTION_BACKWARD, ATTENTION_BACKWARD = (f"{name}_backward" for name in (CONVOLUTION, ATTENTION))
+BATCHED_PRODUCTS = frozenset({"bmm", "baddbmm", ATTENTION, ATTENTION_BACKWARD})
 
 SEVERAL_PRODUCTS = frozenset({"_native_multi_head_attention", "_transformer_encoder_layer_fwd"})
 """Operations that are several products of different sizes, so that no tiles are known."""
@@ -45,6 +48,7 @@ SAME_OPERATIONS = {
     "_convolution": CONVOLUTION,
     "cudnn_convolution": CONVOLUTION,
     "cudnn_batch_norm": "native_batch_norm",
+    "cudnn_batch_norm_backward": "native_batch_norm_backward",
 }
 """Operations of one device by the name that they have on the others."""
 
@@ -77,11 +81,13 @@ OPERATIONS_OF = {
 """The usual operation of modules and functions, for counts of earlier versions, which have none. That of others has
 their name."""
 
-BARE = ("convolution", "_convolution")
-"""torch's operations, as scripted modules run them."""
+BARE = (CONVOLUTION, "_convolution", CONVOLUTION_BACKWARD)
+"""torch's operations, as scripted modules and backward passes run them."""
 
+OF_CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
 POSITIONAL = {
-    **dict.fromkeys(BARE, ("stride", "padding", "dilation", "transposed", "output_padding", "groups")),
+    **dict.fromkeys(BARE, OF_CONVOLUTION),
+    CONVOLUTION_BACKWARD: (*OF_CONVOLUTION, "output_mask"),
     "conv1d": ("stride", "padding", "dilation", "groups"),
     "conv2d": ("stride", "padding", "dilation", "groups"),
     "conv3d": ("stride", "padding", "dilation", "groups"),
@@ -145,34 +151,65 @@ RELATED_FAMILIES = {"wide": "resnet", "resnext": "resnet"}
 
 @dataclass(frozen=True)
 class Card:
-    """A card: its multiprocessors, the rates in FLOP/s and B/s that its rows reach, and the shortest time of a call."""
+    """A card in a precision: the rates in FLOP/s and B/s that its rows reach, and the shortest time of a call.
+
+    Powers are learned as shares of ``power_limit_w``, 1 where it is unknown.
+    """
 
     multiprocessors: int
     convolution_rate: float
     product_rate: float
     byte_rate: float
     launch_s: float
+    power_limit_w: float = 1.0
+
+    def scaled(self, own: DataSheet, own_precision: str, other: DataSheet, precision: str) -> Card:
+        """Return another card in a precision, whose rates are to these as those of the data sheets are.
+
+        Raises UserError: one of them has no products in it.
+        """
+        rates, others = own.rates_in(own_precision), other.rates_in(precision)
+        if rates is None or others is None:
+            raise UserError(f"--precision {precision}: {other.product} has no products in it; choose another one")
+        convolution, product, memory = (there / here for here, there in zip(rates, others, strict=True))
+        return Card(
+            multiprocessors=other.multiprocessors,
+            convolution_rate=self.convolution_rate * convolution,
+            product_rate=self.product_rate * product,
+            byte_rate=self.byte_rate * memory,
+            launch_s=self.launch_s,
+            power_limit_w=other.power_limit_w,
+        )
 
 
 def kind_of(count: OperatorCount) -> str:
-    """Return a call's kind by its ATen operations, which all spellings share; convolutions are of four kinds."""
+    """Return a call's kind by its ATen operations, which all spellings share; convolutions are of four kinds.
+
+    So are their backward passes.
+    """
     if count.operator.short_name in RECURRENT:
         return RECURRENT_KIND
     names = sorted(_names(count) - NO_KERNELS)
-    if names != [CONVOLUTION]:
+    if names not in ([CONVOLUTION], [CONVOLUTION_BACKWARD]):
         return " ".join(names) or "nothing"
     arguments = _arguments(count.operator)
     groups = _number(arguments.get("groups"), 1)
     if groups == 1:
-        return POINTWISE if kernel_of(count.operator) == (1, 1) else CONVOLUTION
-    shape = count.operator.floating_inputs[0].shape
-    return DEPTHWISE if groups == (shape[1] if len(shape) > 1 else shape[0]) else GROUPED
+        kind = POINTWISE if kernel_of(count.operator) == (1, 1) else CONVOLUTION
+    else:
+        # A backward has the gradient before the input.
+        shape = count.operator.floating_inputs[int(names == [CONVOLUTION_BACKWARD])].shape
+        kind = DEPTHWISE if groups == (shape[1] if len(shape) > 1 else shape[0]) else GROUPED
+    return kind.replace(CONVOLUTION, names[0])
 
 
 def raw_features(count: OperatorCount, data: InputData) -> list[float]:
     """Return the features of ``RAW``; 0 where one does not apply."""
     operator = count.operator
     specs, outputs = distinct_specs(operator.arguments), distinct_specs([count.outputs])
+    if not outputs and operator.is_in_place:
+        # Lists that an optimiser writes into are returned by no operation.
+        outputs = distinct_specs(operator.inputs[:1])
     arguments = _arguments(operator)
     first, last = (*specs, *outputs, TensorSpec((), FLOAT32))[0], (*outputs, TensorSpec((), FLOAT32))[0]
     shape = first.shape
@@ -218,7 +255,8 @@ def feature_names() -> tuple[str, ...]:
     names += [f"alignment of {name}" for name in ALIGNED]
     names += [f"{what} of {rows}x{columns} tiles" for rows, columns, _ in TILES for what in ("waves", "last wave")]
     names += ["log tile time", "log memory time", "log tile over memory time", "log intensity"]
-    return (*names, "log input over output", "log weights over input")
+    names += ["log input over output", "log weights over input"]
+    return (*names, "log convolution rate", "log product rate", "log byte rate")
 
 
 def features(raw: FloatArray, card: Card, kinds: Sequence[str]) -> tuple[FloatArray, FloatArray]:
@@ -259,6 +297,7 @@ def features(raw: FloatArray, card: Card, kinds: Sequence[str]) -> tuple[FloatAr
         np.log1p(of["flop"] / np.maximum(1, of["memory_bytes"])),
         np.log((of["input_elements"] + 1) / (of["output_elements"] + 1)),
         np.log((of["weights"] + 1) / (of["input_elements"] + 1)),
+        *(np.full(len(raw), math.log(rate)) for rate in (card.convolution_rate, card.product_rate, card.byte_rate)),
     ]
     base = np.log(card.launch_s * np.maximum(1, of["kernels"]) + tile_s + memory_s)
     # Trees compare numbers of 32 bits.
@@ -273,13 +312,16 @@ def _product(
     if not count.flop or not elements or not output.shape or SEVERAL_PRODUCTS & names:
         return 0, 0, 0, 0
     length = count.flop / (2 * elements)
-    if CONVOLUTION in names:
+    if not names.isdisjoint((CONVOLUTION, CONVOLUTION_BACKWARD)):
+        # The products of a backward are together as one on the forward's output, which its first input is like.
+        output = count.operator.floating_inputs[0] if CONVOLUTION_BACKWARD in names else output
         groups = _number(arguments.get("groups"), 1)
         channels = output.shape[1] if len(output.shape) > 1 else 1
-        return elements / channels, channels / groups, length, groups
+        return output.elements / channels, channels / groups, count.flop / (2 * output.elements), groups
     columns = output.shape[-1]
     if BATCHED_PRODUCTS & names and len(output.shape) > 1:
-        return output.shape[-2], columns, length, math.prod(output.shape[:-2])
+        # A backward of attention has three such outputs.
+        return output.shape[-2], columns, count.flop / (2 * output.elements), math.prod(output.shape[:-2])
     return elements / columns, columns, length, 1
 
 
@@ -287,8 +329,10 @@ def _arguments(operator: OperatorTuple) -> dict[str, PlainValue]:
     names = POSITIONAL.get(operator.short_name, ())
     given = [value for value in operator.inputs if not isinstance(value, TensorSpec) and value is not None]
     if operator.short_name in BARE:
-        _, weight, *_ = tensor_specs(operator.inputs)
-        names, given = ("kernel_size", *names), [weight.shape[2:], *given]
+        # A backward has the gradient first, and perhaps the size of the bias before the rest.
+        is_backward = operator.short_name == CONVOLUTION_BACKWARD
+        weight = tensor_specs(operator.inputs)[2 if is_backward else 1]
+        names, given = ("kernel_size", *names), [weight.shape[2:], *(given[-len(names) :] if is_backward else given)]
     return {**dict(zip(names, given, strict=False)), **dict(operator.keyword_inputs), **dict(operator.parameters)}
 
 
@@ -309,7 +353,7 @@ def _names(count: OperatorCount) -> set[str]:
 def _name(operation: str) -> str:
     """Return an operation's name without what does not change the kernel: the underscore of in-place ones."""
     if operation.startswith(ATTENTIONS):
-        return ATTENTION
+        return ATTENTION_BACKWARD if operation.endswith("_backward") else ATTENTION
     name = operation.rstrip("_") or operation
     return SAME_OPERATIONS.get(name, name)
 
@@ -355,16 +399,16 @@ class Samples:
 
 def samples_of(
     cases: Mapping[str, Sequence[MeasurementRow]],
-    counts: Mapping[str, OperatorCount],
+    counts: CountsByPhase,
     families: Mapping[str, frozenset[str]],
 ) -> Samples:
     """Return a sample for each case; repeats and boards give their median.
 
-    Energies are at the reference temperature where that is known. ``counts``, and ``families`` of the models that an
-    operator is of, are by the operator's key.
+    Energies are at the reference temperature where that is known. ``families`` of the models that an operator is of are
+    by the operator's key.
     """
     boards = boards_of(cases.values())
-    found = [(counts[tuple_key(rows[0].key)], rows) for rows in cases.values()]
+    found = [(counts[tuple_key(rows[0].key), rows[0].phase], rows) for rows in cases.values()]
     kinds = tuple(kind_of(count) for count, _ in found)
     energies_j = []
     for _, rows in found:
@@ -386,27 +430,22 @@ def samples_of(
 
 
 def cases_of(
-    rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount], conditions: Conditions
+    rows: Iterable[MeasurementRow], counts: CountsByPhase, conditions: Conditions
 ) -> dict[str, list[MeasurementRow]]:
-    """Return the sound rows of each case that was measured under these conditions and computes something, by its key.
-
-    ``counts`` are by the operators' keys.
-    """
+    """Return the sound rows of each case that was measured under these conditions and computes something, by key."""
     own = (row for row in rows if row.conditions == conditions)
     return grouped((row for row, count in sound_rows(own, counts) if count.computes), lambda row: row.key)
 
 
-def sound_rows(
-    rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCount]
-) -> Iterator[tuple[MeasurementRow, OperatorCount]]:
-    """Yield the rows with their counts, by operators' keys, without flagged ones and those of other work than counted.
+def sound_rows(rows: Iterable[MeasurementRow], counts: CountsByPhase) -> Iterator[tuple[MeasurementRow, OperatorCount]]:
+    """Yield the rows with their counts, without flagged ones and those of other work than counted.
 
     Rows with zeros in weights are left out: no feature shows these, and they draw less power than any model does.
     """
     for row in rows:
-        count = counts.get(tuple_key(row.key))
+        count = counts.get((tuple_key(row.key), row.phase))
         is_usual = not (is_doubtful(row) or does_other_work(row.measurement) or has_zeros_in_weights(row.input_data))
-        if is_usual and count is not None and row.phase is count.phase:
+        if is_usual and count is not None:
             yield row, count
 
 
@@ -430,19 +469,20 @@ def boards_of(cases: Iterable[Sequence[MeasurementRow]]) -> Boards:
     return Boards(offsets, deviation)
 
 
-def card_of(samples: Samples, multiprocessors: int) -> Card:
+def card_of(samples: Samples, multiprocessors: int, power_limit_w: float | None = None) -> Card:
     """Return a card's rates: the highest of products, or of the other ones, and nearly the highest of large calls."""
     flop, memory_bytes = samples.raw[:, 0], samples.raw[:, 1]
     rates = flop / samples.times_s
     is_convolution = np.array([kind.startswith(CONVOLUTION) for kind in samples.kinds], dtype=bool)
-    is_attention = np.array([kind == ATTENTION for kind in samples.kinds], dtype=bool)
+    is_attention = np.array([kind in (ATTENTION, ATTENTION_BACKWARD) for kind in samples.kinds], dtype=bool)
     convolution, product = (
         float(np.max(rates[chosen], initial=0.0)) for chosen in (is_convolution, ~is_convolution & ~is_attention)
     )
     large = memory_bytes >= min(LARGE_BYTES, float(np.quantile(memory_bytes, TOP_QUANTILE)))
     byte_rate = float(np.quantile(memory_bytes[large] / samples.times_s[large], TOP_QUANTILE))
     highest = max(convolution, product) or byte_rate
-    return Card(multiprocessors, convolution or highest, product or highest, byte_rate, float(samples.times_s.min()))
+    launch_s = float(samples.times_s.min())
+    return Card(multiprocessors, convolution or highest, product or highest, byte_rate, launch_s, power_limit_w or 1.0)
 
 
 def family_of(model: OperatorTuple) -> str:
@@ -453,6 +493,6 @@ def family_of(model: OperatorTuple) -> str:
 
 
 def shape_of(kind: str, operator: OperatorTuple) -> str:
-    """Return what calls of a kind have in common that do the same work: parameters and inputs."""
+    """Return what calls of a kind have in common that do the same work in any precision: parameters and inputs."""
     parameters = [f"{name}={value}" for name, value in operator.parameters if name != "inplace"]
-    return "|".join([kind, *parameters, operator.inputs_text])
+    return "|".join([kind, *parameters, re.sub(r"\b(b?float16|float32)\b", "", operator.inputs_text)])

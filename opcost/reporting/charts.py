@@ -21,7 +21,7 @@ from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import markup as svg
 from opcost.reporting.markup import Chart, Drawing, Entry, Panel, Series, drawing, element, text
 from opcost.storage.files import replace_file
-from opcost.units import MILLI, millijoules, milliseconds, percent, ratio
+from opcost.units import MILLI, millijoules, milliseconds, percent, ratio, significant
 
 if TYPE_CHECKING:
     # Only for types: the stages import torch.
@@ -41,6 +41,9 @@ CHARACTER, DESCENT = 6.6, 5.0
 """Of letters of height 12: upper bound of the mean width, and height with some space below their line."""
 
 ROW, BAR = 34.0, 13.0
+BARS = 8
+"""The most bars of a small chart."""
+
 CELL_LABELS = 110.0
 """Room for the names beside and below a matrix."""
 
@@ -276,6 +279,23 @@ def stacked_bars(rows: Sequence[StackedBar], quantity: str, looks: Sequence[int]
         drawn.append(text(row.name, panel.left, top + 11, "small"))
         drawn.append(text(row.note, panel.right, top + 11, "small", "end"))
     return drawing(label, bottom + 42, panel.horizontal_axis(), *drawn)
+
+
+def bars(costs: Sequence[tuple[str, float | None]], label: str) -> Drawing | None:
+    """Draw a bar for each known cost under its name; None if none is known. ``label`` has the unit."""
+    known = [(name, value) for name, value in costs if value is not None][:BARS]
+    if not known:
+        return None
+    axis = svg.linear_axis([value for _, value in known], label, has_zero=True)
+    panel = Panel(axis, svg.Axis(0, 1, ""), 14.0, 4.0, svg.WIDTH - 14, 8 + ROW * len(known))
+    drawn = []
+    for number, (name, value) in enumerate(known):
+        top = 6 + ROW * number
+        place = {"x": panel.left, "y": top + 15, "width": panel.across(value) - panel.left, "height": BAR}
+        drawn.append(element("rect", {"class": "bar", **place, "fill": "url(#hatch0)"}))
+        drawn.append(text(name, panel.left, top + 11, "small"))
+        drawn.append(text(significant(value), panel.right, top + 11, "small", "end"))
+    return drawing(label, panel.bottom + 42, panel.horizontal_axis(), *drawn)
 
 
 def deviations(rows: Sequence[tuple[str, Sequence[Deviation]]], label: str) -> Drawing:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from opcost.comparing.comparison import Remark, RemarkKind, differing
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, SideBySide, Sides, Standing
 from opcost.comparing.corrections import METHOD_ERROR_RATIOS
 from opcost.comparing.model_result import Doubt
-from opcost.estimates import Estimate, total_if_known
+from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of, total_if_known
 from opcost.invocation import command
 from opcost.measuring.conditions import CONTIGUOUS, EAGER
 from opcost.measuring.precisions import DTYPES
@@ -26,12 +26,13 @@ from opcost.reporting.tables import (
     dry_run_note,
     keeping,
     print_line,
+    print_note,
     print_origin,
     print_table,
     shared_facts,
     short_texts,
 )
-from opcost.stages.compare import ComparingReport
+from opcost.stages.compare import ComparingReport, Excess
 from opcost.summing.summation import WITHOUT_ENERGY
 from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, some_of, whole_watts
 
@@ -204,7 +205,7 @@ def print_comparisons(reports: Sequence[ComparingReport], dry_run: bool) -> None
             Column("unexplained", lambda half: half.share(half.costs.unexplained) + doubt_mark(half.is_doubtful)),
         )
         print_table("Parts of the whole model", table, halves, block=2)
-        print_line("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.", "")
+        print_note("Dropped and unmeasured operators without a row are estimated from FLOPs and bytes.", "")
     print_line(*lines, hanging=4)
     for report in reports:
         if report.reason:
@@ -224,17 +225,20 @@ def _print_sums(halves: Sequence[_Half], dry_run: bool) -> None:
     )
     title = "Sum of operators and whole model" + dry_run_note(dry_run, "nothing was written")
     print_table(title, table, halves, block=2)
-    print_line("± is one standard error; another board may differ by more.")
+    print_note("± is one standard error; another board may differ by more.")
     if any(half.is_doubtful for half in halves):
-        print_line(f"{DOUBTFUL} No result yet, for the reasons in the footnotes; the standard error does not hold.")
+        print_line(
+            f"{DOUBTFUL} No result yet, for the reasons in the footnotes, so ± does not hold.",
+            "Measure again, without other programs on the device.",
+        )
     rows = [half.one.row for half in halves]
     for celsius in sorted({row.reference_temperature_c or 0 for row in rows} - {0}):
-        print_line(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
+        print_note(f"Energies are normalised to {celsius:g} °C, if all energies of a model can be.")
     if any(row.correction_time_s is not None for row in rows):
         others = " and the power limit's part" if any(row.power_limit_time_s for row in rows) else ""
         error = " and ".join(f"{percent(error)} in {quantity}" for quantity, error in METHOD_ERROR_RATIOS.items())
         own = f"± with the method's own error, {error}"
-        print_line(f"Corrected: the sum plus the cache correction{others}, over the whole model; {own}.")
+        print_note(f"Corrected: the sum plus the cache correction{others}, over the whole model; {own}.")
     print_line("")
 
 
@@ -271,7 +275,7 @@ def print_against(reports: Sequence[SideBySide]) -> None:
         batch, _, sample = report.input_size.partition("x")
         size = f"batch {batch}, {sample}" if batch else "batch unknown"
         # A shared memory format is named only if it is not usual.
-        shared = set(asdict(report.chosen).values()) & set(asdict(report.other_chosen).values()) - {CONTIGUOUS}
+        shared = set(report.chosen.shown.values()) & set(report.other_chosen.shown.values()) - {CONTIGUOUS}
         facts = ", ".join((report.conditions.device_product, report.conditions.execution, *shared))
         title = f"{name} ({size}) on {facts}: {these} against {others}"
         known = _measured(report.operators)
@@ -295,14 +299,20 @@ def print_against(reports: Sequence[SideBySide]) -> None:
     temperatures = sorted({one.reference_temperature_c or 0.0 for one in reports})
     texts = [f"at {celsius:g} °C" if celsius else "as measured" for celsius in temperatures]
     boards = sorted({uuid[:8] for one in reports for uuid in (one.device_uuid, one.other_device_uuid) if uuid})
-    print_line(
+    print_note(
         "Saved: the cost under the conditions of --against minus that under the model's own; below 0 where these cost "
-        "more.",
-        "Costs more: by more than the 95 % interval of the saved energy; of the time if an energy is unknown.",
+        "more. ± is the 95 % interval of the difference, which has the errors of both sides.",
+        "Costs more: by more than that interval; of the time if an energy is unknown.",
         "Operators are matched one to one: only dtypes and memory layouts may differ. Sums have no corrections.",
         f"Energies are total, {' or '.join(texts)}; boards {', '.join(boards) or 'unknown'}.",
     )
-    print_origin(*shared_facts([report.conditions for report in reports]))
+    print_origin(*shared_facts([one for report in reports for one in (report.conditions, report.other_conditions)]))
+
+
+def excess_in_words(one: Excess) -> str:
+    """Return a line such as ``resnet50: time 3.1 ± 0.6 % above that of torch 2.10.0, limit 2 %``."""
+    more, others = _with_interval(one.more), one.report.labels[1]
+    return f"{one.report.name}: {one.limit.quantity} {more} above that of {others}, limit {100 * one.limit.ratio:g} %"
 
 
 def _measured(lines: Iterable[Line]) -> list[Line]:
@@ -332,6 +342,17 @@ def _print_operators(title: str, report: SideBySide, found: Sequence[OperatorSid
     _print_costs(f"{title} ({number})", report, OPERATORS, lines)
 
 
+def _saved(sides: Sides, quantity: str) -> str:
+    names = (f"saved_{quantity}_{of}ratio" for of in ("", "standard_error_"))
+    saved = estimate_of(*(getattr(sides, name) for name in names))
+    return UNKNOWN if saved is None else _with_interval(saved)
+
+
+def _with_interval(share: Estimate) -> str:
+    """Return a share with its 95 % interval: ``12.3 ± 0.4 %``."""
+    return f"{percent(share.value).removesuffix(' %')} ± {percent(NORMAL_QUANTILE * share.standard_error)}"
+
+
 def _print_costs(
     title: str, report: SideBySide, names: Table[_Line], lines: Sequence[_Line], kept: str | None = None
 ) -> None:
@@ -345,9 +366,9 @@ def _print_costs(
         Column(f"W {these}", lambda one: whole_watts(one.sides.power_w), drop=5),
         Column(f"W {others}", lambda one: whole_watts(one.sides.other_power_w), drop=5),
         Column("saved mJ", lambda one: milli(one.sides.saved_energy_j, 3)),
-        Column("saved", lambda one: percent(one.sides.saved_energy_ratio)),
+        Column("saved", lambda one: _saved(one.sides, "energy")),
         Column(PER_SAMPLE, lambda one: milli(one.sides.saved_energy_per_sample_j, 3), drop=4),
-        Column("saved time", lambda one: percent(one.sides.saved_time_ratio), drop=1),
+        Column("saved time", lambda one: _saved(one.sides, "time"), drop=1),
     )
     if print_table(title, keeping(table, kept), lines[:LINES_SHOWN]):
         print_line("")

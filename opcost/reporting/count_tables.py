@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from opcost.columns import fields_of
+from opcost.columns import fields_of, grouped
 from opcost.comparing.comparison import NO_RESULT_RATIO, NOTICEABLE_RATIO
 from opcost.estimates import Estimate, value_of
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions, differing_fields
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opcost.comparing.coverage import Addition
     from opcost.stages.advise import Advice, ModelAdvice
     from opcost.stages.count import CensusRow, CountPlan, CountReport
-    from opcost.stages.holdings import Holdings
+    from opcost.stages.holdings import HeldTier, Holdings
     from opcost.stages.sample_operators import DrawnKind, SampleReport
     from opcost.stages.strangers import Stranger
     from opcost.stages.verify import RebuildReport
@@ -156,8 +156,7 @@ def print_sample(report: SampleReport, dry_run: bool) -> None:
         print_line(f"expected time to measure on {report.device_product}: {duration(report.expected_s)}")
     print_origin()
     if not dry_run:
-        print_line("\nNext steps:")
-        print_commands(steps_of_list(report.name, "measure them"))
+        print_commands(steps_of_list(report.name, "measure them"), "Next steps")
 
 
 def print_census(rows: Sequence[CensusRow]) -> None:
@@ -276,6 +275,12 @@ def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
             Column("to measure", lambda each: duration(each[1].expected_s) if each[1].partial else UNKNOWN),
         )
         print_table(title, table, labelled)
+        # The conditions with the most tuples come first.
+        usual = {one.conditions.precision: one for one in reversed(held)}
+        of_tiers = grouped([(tier, one) for one in usual.values() for tier in one.tiers], lambda each: each[0].tier)
+        for number, tiers in sorted(of_tiers.items()):
+            for tier, one in tiers:
+                print_line(f"Tier {number} in {one.conditions.precision}: {_tier_words(tier)}", hanging=2)
         most = top or MODELS_SHOWN
         for label, one in labelled:
             # Those that lack the fewest tuples come first.
@@ -288,9 +293,20 @@ def print_holdings(found: Sequence[Holdings], top: int | None = None) -> None:
                 print_line(f"In part in {label}: {', '.join(texts)}{more}", hanging=2)
     print_line(
         "Complete: models of which each operator that computes something has a row. In part: models with some rows "
-        "under the same conditions, the tuples that they lack, and the time to measure these, without starting."
+        "under the same conditions, the tuples that they lack, and the time to measure these, without starting. "
+        "Tiers of configs say what a database is to hold, 1 first; the time of calls without a row is expected."
     )
     print_origin()
+
+
+def _tier_words(tier: HeldTier) -> str:
+    counted = f", {tier.models - tier.uncounted} of them counted" if tier.uncounted else ""
+    texts = [f"{number_of(tier.models, 'case')}{counted}"]
+    if tier.calls_ratio is not None:
+        texts.append(f"{percent(tier.calls_ratio)} of the calls and {percent(tier.time_ratio)} of the time have rows")
+    if tier.missing:
+        texts.append(f"{number_of(tier.missing, 'tuple')} missing ({duration(tier.expected_s)})")
+    return ", ".join(texts)
 
 
 def _labels(conditions: Sequence[Conditions]) -> list[str]:

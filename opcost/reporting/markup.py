@@ -18,6 +18,9 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from opcost import html_text
+from opcost.html_text import Markup, prose
+
 if TYPE_CHECKING:
     # Only for types: it imports rich.
     from opcost.reporting.tables import Table
@@ -325,10 +328,6 @@ class Chart:
 # The page of the report
 
 
-class Markup(str):
-    """Text that is HTML already."""
-
-
 def page(parts: Mapping[str, str], data: Any) -> str:
     """Return the whole page: markup for each slot of the template, and the script's data, as for JSON.
 
@@ -353,33 +352,20 @@ def json_for_script(data: Any) -> str:
 
 
 def table(columns: Table[Record], records: Iterable[Record], caption: str = "") -> str:
-    """Return a table in an area that scrolls; the first column is the header of each row."""
-    head = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in columns)
-    body = ""
-    for record in records:
-        cells = [(escape(column.title), _prose(column.text(record))) for column in columns]
-        # Each cell carries its column's name, which narrow screens show beside it.
-        others = "".join(f'<td data-label="{name}">{cell}</td>' for name, cell in cells[1:])
-        body += f'<tr><th scope="row">{cells[0][1]}</th>{others}</tr>'
-    above = f'<p class="caption">{_prose(caption)}</p>' if caption else ""
-    inside = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    label = escape(caption or columns[0].title)
-    return f'{above}<div class="scroll" tabindex="0" role="region" aria-label="{label}">{inside}</div>'
+    """Return the table of some records, see ``html_text.table``."""
+    rows = ([column.text(record) for column in columns] for record in records)
+    return html_text.table([column.title for column in columns], rows, caption)
 
 
 def figure(chart: Chart, caption: str) -> str:
     items = "".join(f"<li>{entry}</li>" for entry in chart.legend)
     listed = f'<ul class="legend">{items}</ul>' if items else ""
     panels = "".join(f"<div>{drawing}</div>" for drawing in chart.drawings)
-    return f'<figure><div class="panels">{panels}</div>{listed}<figcaption>{_prose(caption)}</figcaption></figure>'
-
-
-def paragraph(text: str) -> str:
-    return f"<p>{_prose(text)}</p>"
+    return f'<figure><div class="panels">{panels}</div>{listed}<figcaption>{prose(caption)}</figcaption></figure>'
 
 
 def items(texts: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{_prose(text)}</li>' for text in texts)}</ul>" if texts else ""
+    return f"<ul>{''.join(f'<li>{prose(text)}</li>' for text in texts)}</ul>" if texts else ""
 
 
 def folded(title: str, content: str) -> str:
@@ -389,11 +375,6 @@ def folded(title: str, content: str) -> str:
 
 def code(text: str) -> Markup:
     return Markup(f"<code>{escape(text)}</code>")
-
-
-def _prose(text: str) -> str:
-    """Return escaped text without line breaks between a number and its %; markup as it is."""
-    return text if isinstance(text, Markup) else escape(text).replace(" %", "\u00a0%")
 
 
 def _file(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from opcost.measuring.flags import OF_OTHER_PROGRAMS
 from opcost.measuring.known_device import QualificationRow
 from opcost.measuring.qualification import MINIMUM_RISING
 from opcost.measuring.record import are_different
@@ -109,10 +110,23 @@ def _print_operators(reports: Sequence[OperatorsReport], dry_run: bool) -> None:
         print_line(*(f"{report.name}: failed: {reason}" for reason in report.reasons))
         print_line(*(f"{report.name}: {without}: {reason}" for reason in report.energy_missing_reasons))
         if report.remaining and not dry_run:
-            rest = f"{report.failed} failed, the others are flagged or were not reached; repeat the command"
-            print_line(f"{report.name}: {report.remaining} remain: {rest}")
+            print_line(f"{report.name}: {report.remaining} remain: {_rest(report)}")
     if any(report.wanted > report.tuples for report in reports):
         print_line("A tuple on several kinds of input data, or in several states, needs a measurement for each.")
+
+
+def _rest(report: OperatorsReport) -> str:
+    """Return why measurements remain, and the remedy: without other programs, if these have disturbed them."""
+    doubts = ", ".join(f"{number} {flag}" for flag, number in report.doubts.items())
+    flagged = [f"{report.doubtful} are flagged ({doubts}) and may be off by any factor"] * bool(report.doubtful)
+    unreached = report.remaining - report.failed - report.doubtful
+    parts = [f"{report.failed} failed", *flagged, *[f"{unreached} were not reached"] * (unreached > 0)]
+    ending = (
+        "end other programs that use the device, and "
+        if any(one.value in report.doubts for one in OF_OTHER_PROGRAMS)
+        else ""
+    )
+    return f"{', '.join(parts)}; {ending}repeat the command"
 
 
 def _print_wholes(reports: Sequence[FullModelReport], dry_run: bool) -> None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from opcost.columns import Columns, by_column, columns_of, grouped
 from opcost.comparing.layers import NO_LAYER, LayerRow, Layers
-from opcost.comparing.predicted_run import PredictedCalls, WidthReason
+from opcost.comparing.predicted_run import PredictedCalls, Range, WidthReason
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM
 from opcost.estimates import total_if_known
 from opcost.invocation import command, command_line
 from opcost.measuring.conditions import DEVICE_PRODUCT
+from opcost.measuring.data_sheets import SHEETS
 from opcost.measuring.record import MeasurementRow, is_doubtful, names_of, quality_flags
 from opcost.operators.counts import MODEL
 from opcost.operators.model_inputs import Unit
@@ -34,7 +35,9 @@ from opcost.reporting.tables import (
     of_texts,
     print_commands,
     print_line,
+    print_note,
     print_origin,
+    print_priced,
     print_table,
     shared_facts,
     steps_of_list,
@@ -52,6 +55,7 @@ from opcost.units import (
     scaled,
     significant,
     some_of,
+    whole_watts,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +84,7 @@ OPERATORS: Table[ProfiledOperator] = (*OPERATOR_ON_INPUTS, Column("calls", lambd
 COSTS: Table[ProfiledOperator] = (
     *OPERATORS,
     Column("ms/run", lambda one: milli(one.time_s)),
-    Column("mJ/run", lambda one: milli(one.energy_j)),
+    Column("mJ/run", lambda one: milli(one.energy_j), energy_j=lambda one: one.energy_j),
     Column("time share", lambda one: percent(one.time_ratio), drop=1),
     Column("energy share", lambda one: percent(one.energy_ratio), drop=1),
     *WORK,
@@ -120,7 +124,8 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
         (command("profile", *words, "--device", "cpu", "--seconds", "0.5"), "measure on this CPU, with short loops"),
         (command("profile", *words, "--device", "H200", "--dry-run"), "the time that it takes on an H200"),
     ]
-    names = [model.name for model in profile.models if model.known]
+    # Other commands know a model by its config.
+    names = [model.name for model in profile.models if model.known and model.config is not None]
     if names:
         of_mode = () if mode == INFERENCE else ("--mode", mode)
         steps.append((command("show", *names, *of_mode, "--operators"), "the operators on the devices above"))
@@ -189,7 +194,7 @@ def _print_known(model: ModelProfile) -> None:
     )
     print_table(f"{model.name}: costs in the database, of one run", table, model.known)
     if any(one.predicted_time_s is not None for one in model.known):
-        print_line("Estimated rest: calls without a row, predicted from FLOPs and bytes.", "")
+        print_note("Estimated rest: calls without a row, predicted from FLOPs and bytes.", "")
 
 
 # The layers of a model
@@ -255,7 +260,7 @@ def layer_notes(report: LayersReport) -> list[str]:
             "The database has the model with other operators, from another version or device: its sum there is another."
         )
     if report.others:
-        notes.append(f"There are rows of {', '.join(report.others)}, too: use --device.")
+        notes.append(f"There are rows of {', '.join(report.others)}, too: name the device.")
     return notes
 
 
@@ -322,7 +327,7 @@ def print_layers(report: LayersReport, depth: int | None) -> None:
     step = ", a training step" if is_step else ""
     title = f"{report.name}{where}{step}: {what} in order of execution"
     print_table(title, table, rows)
-    print_line(*layer_notes(report))
+    print_note(*layer_notes(report), warnings=missing_notes(report.layers))
     if report.measuring is not None:
         print_commands([(report.measuring, "measure what has no row")])
     print_origin(*([] if conditions is None else shared_facts([conditions])))
@@ -344,6 +349,8 @@ MEASURED, PREDICTED = "measured", "predicted"
 TUPLES_SHOWN, LISTED = 5, 20
 """The most operators that are shown, and that the next step lists."""
 
+DEVICE_AND_PRECISION = ("device_product", "precision")
+
 ABOUT_OPERATORS = {
     WidthReason.NEW_KINDS: "of kinds without any row",
     WidthReason.UNKNOWN_FLOP: "of unknown FLOPs",
@@ -355,11 +362,33 @@ ABOUT_OPERATORS = {
 ABOUT_RUN = {
     WidthReason.FEW_FAMILIES: f"wholes of fewer than {FEWEST_SCORES} families of models are measured, so it is that of "
     "single operators",
+    WidthReason.OTHER_CONDITIONS: "no operator was measured under these conditions",
     WidthReason.ABOVE_LIMIT: "its operators draw more than the power limit, so that a run takes longer than this",
     WidthReason.UNCORRECTED: "the cache correction is unknown for this device, so the sum is not corrected",
     WidthReason.FEW_WHOLES: f"fewer than {FEWEST_WHOLES} wholes are measured here, so sums are taken to be off as on "
     "an H200",
 }
+
+
+def _interval(cost: Range | None) -> str:
+    return UNKNOWN if cost is None else f"{milli(cost.lower)} to {milli(cost.upper)}"
+
+
+def _source_of(found: Prediction) -> str:
+    if found.whole is not None:
+        return MEASURED
+    return PREDICTED if found.run.calls else SUM
+
+
+PARTS_OF_STEP: Table[Prediction] = (
+    Column("part", lambda one: str(one.phase), "left"),
+    Column("ms/run", lambda one: milli(one.time_s.value)),
+    Column("90 % interval ms", lambda one: _interval(one.time_s), drop=1),
+    Column("mJ/run", lambda one: UNKNOWN if one.energy_j is None else milli(one.energy_j.value)),
+    Column("90 % interval mJ", lambda one: _interval(one.energy_j), drop=1),
+    Column("W", lambda one: whole_watts(one.power_w), drop=2),
+    Column("source", _source_of, "left", drop=3),
+)
 
 
 def print_prediction(found: Prediction) -> None:
@@ -378,6 +407,10 @@ def print_prediction(found: Prediction) -> None:
     rows.append(("power", (UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W") + doubt, "", ""))
     unit = Unit.SAMPLE if found.result.units is None else found.result.units.unit
     print_table(title, of_texts("", "per run", "90 % interval", f"per {unit}"), rows)
+    if found.phases:
+        print_table("Parts of the step", PARTS_OF_STEP, found.phases)
+    sample_j = found.per_unit(found.energy_j)
+    print_priced(None if sample_j is None else sample_j.value, unit)
     print_line(*_lines(found))
     if run.calls:
         total = sum(one.error_s**2 for one in run.calls)
@@ -403,14 +436,20 @@ def print_prediction(found: Prediction) -> None:
         purpose = f"list the {number_of(most, 'least certain operator')}, to measure"
         steps = [(f"{command_line()} --measure-next {most}", purpose)]
     if steps:
-        print_line("\nNext steps:")
-        print_commands(steps)
+        print_commands(steps, "Next steps")
 
 
-def _source_of(found: Prediction) -> str:
-    if found.whole is not None:
-        return MEASURED
-    return PREDICTED if found.run.calls else SUM
+def prediction_line(found: Prediction) -> dict[str, object]:
+    """Return the cost with plain values, for a data frame: intervals have a column for each end."""
+    line: dict[str, object] = {}
+    for name, value in prediction_object(found).items():
+        if isinstance(value, Range):
+            quantity, _, unit = name.rpartition("_")
+            ends = {f"{quantity}_lower_{unit}": value.lower, f"{quantity}_upper_{unit}": value.upper}
+            line |= {name: value.value, **ends}
+        elif value is None or isinstance(value, str | int | float):
+            line[name] = value
+    return line
 
 
 def _lines(found: Prediction) -> Iterator[str]:
@@ -438,12 +477,26 @@ def _lines(found: Prediction) -> Iterator[str]:
             for one in found.run.widened
         ]
         yield f"The {interval} is wide: {'; '.join(reasons)}."
+    conditions, start = found.result.conditions, found.run.start
+    if start is not None:
+        products = dict.fromkeys([start.device_product, conditions.device_product])
+        sources = " and ".join(SHEETS[name].source for name in products if name in SHEETS)
+        yield (
+            f"Rates are those of {start.device_product} in {start.precision}, times the ratio of data sheets "
+            f"({sources}). The interval is from models that were predicted without any row of their card or precision. "
+            "There are rows of two cards with one chip, and two cards are two: another chip may be further off."
+        )
+    if found.other_torch is not None:
+        rows, here = conditions.torch_version, found.other_torch
+        yield f"Rows are of torch {rows}, the nearest that there is to {here}, which is installed: kernels may differ."
     quantised = {short_form(one.case.operator) for one in found.run.calls if "quantized" in one.case.operator.operator}
-    if quantised and found.result.conditions.device_type != "cpu":
+    if quantised and conditions.device_type != "cpu":
         yield f"Quantised operations have no rows, and may not exist on a GPU: {some_of(sorted(quantised))}."
     memory = found.memory
     least, device = gigabytes(memory.least_bytes), gigabytes(memory.device_bytes)
     parts = "for weights and the largest operator"
+    if found.phases:
+        parts = "for weights, gradients and what the backward needs"
     if memory.is_too_much:
         yield f"{DOUBTFUL} Out of memory: a run needs at least {least} {parts}, and the device has {device}."
     else:
@@ -480,6 +533,11 @@ def _sources(found: Prediction) -> str:
     )
 
 
+def _costs(found: Prediction) -> dict[str, Any]:
+    costs = {"time_s": found.time_s, "energy_j": found.energy_j, "power_w": found.power_w}
+    return {"source": _source_of(found), **costs}
+
+
 def prediction_object(found: Prediction) -> dict[str, Any]:
     """Return the cost of a model for JSON, in SI units; ``predicted_run`` is the check of a measured whole."""
     run, whole, memory = found.run, found.whole, found.memory
@@ -487,14 +545,11 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
     return {
         "name": found.result.name,
         "batch": found.result.batch_size,
-        "source": _source_of(found),
+        **_costs(found),
         "device_product": found.result.conditions.device_product,
         "precision": found.result.conditions.precision,
         "execution": found.result.conditions.execution,
-        "time_s": found.time_s,
-        "energy_j": found.energy_j,
         "energy_temperature_c": found.basis.temperature_c,
-        "power_w": found.power_w,
         "unit": None if found.result.units is None else found.result.units.unit,
         "time_per_sample_s": found.per_unit(found.time_s),
         "energy_per_sample_j": found.per_unit(found.energy_j),
@@ -504,6 +559,8 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
         "is_corrected": run.is_corrected,
         "is_above_power_limit": run.is_above_limit,
         "widened": run.widened,
+        "rates_of": None if run.start is None else {name: getattr(run.start, name) for name in DEVICE_AND_PRECISION},
+        "torch_version": found.result.conditions.torch_version,
         "samples": found.samples,
         "memory": {"least_bytes": memory.least_bytes, **asdict(memory), "is_too_much": memory.is_too_much},
         "measured_whole": None
@@ -515,6 +572,7 @@ def prediction_object(found: Prediction) -> dict[str, Any]:
             "device_uuid": whole.circumstances.device_uuid,
             "flags": list(_flags(whole)),
         },
+        "phases": {str(one.phase): _costs(one) for one in found.phases},
         "written": found.written,
         "predicted": [
             {

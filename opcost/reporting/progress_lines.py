@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from opcost.progress import SHOWN, Progress
-from opcost.reporting.tables import LOG_WIDTH, NEW_LINE, shortened, wrapped
+from opcost.reporting.tables import LOG_WIDTH, NEW_LINE, is_quiet, shortened, wrapped
 from opcost.units import duration
 
 PLAIN_INTERVAL_S = 0.3
@@ -37,9 +38,14 @@ those of a whole campaign (``docs/accuracy.md``)."""
 
 
 def progress_on_stderr(is_json: bool = False) -> Progress:
-    """Return JSON lines if asked for, else a bar if stderr is a terminal, else plain lines; all are also logged."""
+    """Return JSON lines if asked for, else a bar if stderr is a terminal, else plain lines; all are also logged.
+
+    A quiet command shows failures only.
+    """
     if is_json:
         return JsonProgress(sys.stderr)
+    if is_quiet():
+        return PlainProgress(sys.stderr, interval_s=math.inf)
     return BarProgress(Console(stderr=True)) if sys.stderr.isatty() else PlainProgress(sys.stderr)
 
 
@@ -151,10 +157,16 @@ class ShownProgress(Progress):
 
 
 class PlainProgress(ShownProgress):
-    """Progress as plain lines, at most one per ``PLAIN_INTERVAL_S``, and always the first and the last."""
+    """Progress as plain lines: all failures, and of results one per interval in s, the first and the last.
 
-    def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+    An infinite interval has failures only.
+    """
+
+    def __init__(
+        self, stream: TextIO, now: Callable[[], float] = time.monotonic, interval_s: float = PLAIN_INTERVAL_S
+    ) -> None:
         super().__init__(now)
+        self._interval_s = interval_s
         self._stream = stream
         self._last_line_s: float | None = None
 
@@ -164,8 +176,8 @@ class PlainProgress(ShownProgress):
 
     def _show(self, result: str, worker: str, reason: str | None) -> None:
         is_last = self._time_left.finished == self._time_left.items
-        is_due = self._last_line_s is None or self._now() - self._last_line_s >= PLAIN_INTERVAL_S
-        if is_last or is_due or reason is not None:
+        is_due = self._last_line_s is None or self._now() - self._last_line_s >= self._interval_s
+        if ((is_last or is_due) and self._interval_s < math.inf) or reason is not None:
             before = f"[{self._time_left.finished}/{self._time_left.items}] {self._label(worker)}"
             first, new_line, further = result.partition(NEW_LINE)
             shown = first + f"  {self._time_left.text()}".rstrip() + new_line + further

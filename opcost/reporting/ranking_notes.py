@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterable, Sequence, Set
 from statistics import median
 
 from opcost.columns import Field
+from opcost.comparing.comparison import two_versions
 from opcost.comparing.operator_costs import OperatorCost, TupleFlag
 from opcost.comparing.ranking import FEWEST_WHOLES, SUM, TIME, RankingRow
-from opcost.comparing.roofline import FP32, TF32, Roofline
+from opcost.comparing.roofline import Roofline
 from opcost.measuring.conditions import ADDED_FIELDS, Conditions
+from opcost.measuring.data_sheets import FP32, TF32
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT
 from opcost.operators.counts import FORMULA_REMEDY
 from opcost.reporting.tables import DOUBTFUL
@@ -111,6 +113,7 @@ def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[s
         lines.append(IDLE)
     if row.roof_time_ratio is not None:
         lines.append(_roof_line([model]))
+    lines += [f"{DOUBTFUL} {remark}" for remark in two_versions(model.result)]
     return [*lines, *_unknown_flop_lines([row]), *_function_lines(names), *_sum_lines([row]), *doubt_lines([row])]
 
 

@@ -35,13 +35,15 @@ from opcost.reporting.tables import (
     keeping,
     print_commands,
     print_line,
+    print_note,
     print_origin,
+    print_priced,
     print_table,
 )
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking, ShownModel, ShowReport
 from opcost.stages.wanted_model import Preparation, Proposals
-from opcost.units import UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled, some_of, whole_watts
+from opcost.units import KWH_J, UNKNOWN, milli, millijoules, milliseconds, percent, ratio, scaled, some_of, whole_watts
 
 TITLES = {
     ENERGY: "Energy per sample",
@@ -92,7 +94,11 @@ COSTS: Table[_Ranked] = (
     Column("ms/run", lambda one: one.cost(milli(one.row.time_s)), drop=10),
     Column("mJ/run", lambda one: one.cost(milli(one.row.energy_j)), drop=10),
     Column("ms/sample", lambda one: one.cost(milli(one.row.time_per_sample_s)), drop=1),
-    Column("mJ/sample", lambda one: one.cost(milli(one.row.energy_per_sample_j))),
+    Column(
+        "mJ/sample",
+        lambda one: one.cost(milli(one.row.energy_per_sample_j)),
+        energy_j=lambda one: one.row.energy_per_sample_j,
+    ),
     Column("W", lambda one: one.cost(whole_watts(one.row.power_w)), drop=4),
     Column("samples/J", lambda one: one.cost(scaled(one.row.samples_per_joule, 1)), drop=11),
     Column("samples/s", lambda one: one.cost(scaled(one.row.samples_per_second, 1)), drop=11),
@@ -113,8 +119,13 @@ def _of_phase(column: str, one: _Ranked) -> str:
     return one.cost(milli(ratio_if_known(getattr(one.row, column), None if units is None else units.number)))
 
 
+def _per_kwh(per_joule: float | None) -> str:
+    return UNKNOWN if per_joule is None else f"{per_joule * KWH_J:,.0f}"
+
+
 RANKED_STEPS: Table[_Ranked] = (
     *keeping(COSTS, "samples/J"),
+    Column("samples/kWh", lambda one: one.cost(_per_kwh(one.row.samples_per_joule)), drop=9),
     *(
         Column(f"{phase} {unit}/sample", partial(_of_phase, f"{phase}_{cost}"), drop=8)
         for unit, cost in (("ms", "time_s"), ("mJ", "energy_j"))
@@ -173,7 +184,7 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
     sides = sides_of(report, by)
     if sides is not None:
         print_table(sides.title, sides.columns, sides.records[:top])
-        print_line(*sides.notes)
+        print_note(*sides.notes)
     elif len(report.choice.devices) > 1:
         print_line("No model is completely measured on all of these devices under the same conditions.")
     for ranking in () if sides is not None else report.rankings:
@@ -186,21 +197,23 @@ def print_rankings(report: ShowReport, by: str, top: int | None = None, with_inc
                 _print_cost(f"{name} on {_conditions_title([row], ranking.differing)}", model)
                 names = _print_operators(model, by, LINES_SHOWN if top is None else top)
                 notes = ranking_notes.model_notes(model, ranking.boards, names)
-                print_line(*(line for line in dict.fromkeys(notes) if line not in printed))
+                new = (line for line in dict.fromkeys(notes) if line not in printed)
+                print_note(*new, warnings=ranking_notes.doubt_lines([row]))
                 printed.update(notes)
         table = None if report.has_operators else table_of(ranking, by)
         if table is None:
             print_line(*ranking_notes.predicted_lines(ranking))
         else:
             left_out = print_table(table.title, table.columns, table.records[:top])
-            print_line(*ranking_notes.ranking_notes(ranking, table.by, left_out))
+            doubts = ranking_notes.doubt_lines([model.row for model in ranking.models])
+            print_note(*ranking_notes.ranking_notes(ranking, table.by, left_out), warnings=doubts)
         _print_measuring(ranking, report, with_incomplete)
         if ranking.others:
-            print_line(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
+            print_note(f"Under other conditions: {some_of(list(ranking.others), NAMES_SHOWN)}")
             print_commands([(command("show", *ranking.others, *report.choice.options), "show them")])
     _print_not_measured(report)
     if report.also:
-        print_line(f"Also measured: {'; '.join(report.also)}")
+        print_note(f"Also measured: {'; '.join(report.also)}")
     if report.rankings:
         print_origin()
 
@@ -313,7 +326,8 @@ def _conditions_title(rows: Sequence[RankingRow], differing: Sequence[str]) -> s
     names = set(differing) - IN_EVERY_TITLE
     named = (field for field in fields_of(Conditions) if field.name in names)
     others = [ranking_notes.condition_words(field, conditions) for field in named]
-    facts = [*_conditions_shown([row.conditions for row in rows]), *others, measured]
+    libraries = " or ".join(sorted({row.library for row in rows if row.library}))
+    facts = [*_conditions_shown([row.conditions for row in rows]), *filter(None, [libraries]), *others, measured]
     return f"{conditions.device_product}: {', '.join(facts)}"
 
 
@@ -383,7 +397,7 @@ def _print_operators(model: ShownModel, by: str, most: int) -> set[str]:
     title = f"Operators {order} ({shown} measured operator tuples{more})"
     left_out = print_table(title, keeping((*OPERATORS, *flags), kept), operators)
     meanings = [] if any(column.title in left_out for column in flags) else ranking_notes.flag_lines(operators)
-    print_line(*meanings)
+    print_note(*meanings)
     if left_out or meanings:
         print_line("")
     kinds = sorted(model.kinds, key=lambda kind: rank_of(kind, by))[:most]
@@ -430,6 +444,7 @@ def _print_cost(label: str, model: ShownModel) -> None:
         column("saving per run", *costs(saving_s, saving_j), drop=3, mark=doubt),
     ]
     print_table(label, columns, range(3))
+    print_priced(row.energy_per_sample_j, row.unit or Unit.SAMPLE)
 
 
 def _cost(value: float | None, error: float | None, unit: str) -> str:

@@ -19,6 +19,7 @@ from opcost.comparing.roofline import Roofline
 from opcost.comparing.sweep_sizes import curves_of, replaced
 from opcost.errors import UserError
 from opcost.estimates import value_of
+from opcost.html_text import paragraph
 from opcost.invocation import command
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.flags import meanings
@@ -271,9 +272,7 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
     own = (row for row in rows if row.device_uuid in boards)
     newest = {(row.device_uuid, row.driver_version, row.quality.meter): row for row in own}
     if not newest:
-        return markup.paragraph(
-            f"The database has no qualification of these boards' meters. Qualify: {command('qualify')}."
-        )
+        return paragraph(f"The database has no qualification of these boards' meters. Qualify: {command('qualify')}.")
     board = Column[QualificationRow]("board", lambda row: board_of(row.device_uuid))
     columns = [board, *titled(QualificationRow)]
     caption = (
@@ -293,7 +292,7 @@ def meters(rows: Sequence[QualificationRow], boards: set[str | None]) -> str:
         f"The meters of {number} boards agree within {percent(worst, digits=2)} under a steady load, such as a loop. "
         "An error that all meters share is not visible here, since there is no external meter."
     )
-    return markup.paragraph(verdict) + markup.folded("Each meter", markup.table(columns, newest.values(), caption))
+    return paragraph(verdict) + markup.folded("Each meter", markup.table(columns, newest.values(), caption))
 
 
 def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
@@ -301,7 +300,7 @@ def drift(rows: Sequence[MeasurementRow], boards: set[str | None]) -> str:
     groups = grouped(of_boards, lambda row: (row.circumstances.device_uuid, row.key))
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
-        return markup.paragraph("These boards have no repeated drift checks.")
+        return paragraph("These boards have no repeated drift checks.")
     drawings, scatters, legend = [], [], list[markup.Entry]()
     for quantity, _ in QUANTITIES:
         lines = [_course(group, quantity, number % len(markup.MARKS)) for number, group in enumerate(several)]
@@ -363,7 +362,7 @@ def _sweep(rows: Sequence[SweepSizeRow]) -> str:
         markup.figure(markup.Chart(panels), caption) if panels else "",
         markup.table(sizes, rows),
         markup.table(pieces_columns, pieces, "Fit by pieces") if pieces else "",
-        *(markup.paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
+        *(paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
     ]
     place = f"{first.conditions.device_product}, {first.conditions.execution}"
     return markup.folded(f"{first.place.model} ({place})", "".join(parts))
@@ -377,7 +376,7 @@ def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> st
         "Layers are in the order of execution; a layer that unfolds has the totals of what is inside it. The layers of "
         "a model add up to its sum of operators, which is not corrected. Shares are those of this sum."
     )
-    parts = [*([markup.paragraph(about)] if known else []), *map(_tree, known[:MOST_TREES])]
+    parts = [*([paragraph(about)] if known else []), *map(_tree, known[:MOST_TREES])]
     # The other models need a command for their trees.
     more = [one.row.name for one in known[MOST_TREES:]]
     if more:
@@ -395,7 +394,7 @@ def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> st
 def _tree(one: Compared) -> str:
     comparison = one.comparison
     own = layers_of(comparison.counts, comparison.cost)
-    notes = "".join(map(markup.paragraph, missing_notes(own)))
+    notes = "".join(map(paragraph, missing_notes(own)))
     heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS.items())
     head = f'<div class="layer head"><span>layer</span>{heads}</div>'
     return markup.folded(one.name, f'{notes}<div class="layers">{head}{_node(own.tree, is_open=True)}</div>')

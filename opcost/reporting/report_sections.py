@@ -16,13 +16,14 @@ from opcost.comparing.operator_costs import TupleCost, TupleFlag
 from opcost.comparing.ranking import ENERGY
 from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate
+from opcost.html_text import paragraph
 from opcost.invocation import command
 from opcost.measuring.conditions import EXECUTIONS, usual_execution
 from opcost.measuring.protocol import protocol_options
 from opcost.operators.counts import ALL
 from opcost.reporting import charts
 from opcost.reporting.charts import Compared
-from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, paragraph, table
+from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, table
 from opcost.reporting.ranking_notes import rates_of
 from opcost.reporting.ranking_tables import table_of
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, of_texts

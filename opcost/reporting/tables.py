@@ -3,6 +3,7 @@
 A column without any known value is left out. A table that is too wide first breaks its headings at spaces, then loses
 columns, and at last has a block for each row. A word is a text between spaces, or a number with its unit:
 ``1.042 ± 0.002``, ``3 min 20 s``, ``98.1 %``. It is never broken in two, except one that is longer than the width.
+All of it is Markdown instead, has no notes, or has more columns of an energy, as the ``Form`` of a command says.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import zip_longest
 from operator import itemgetter
@@ -27,7 +30,17 @@ from opcost.columns import by_column, columns_of
 from opcost.invocation import command, command_line, is_program
 from opcost.measuring.protocol import USUAL_OPTIONS
 from opcost.operators.texts import parse_operator, short_form, short_inputs
-from opcost.units import UNKNOWN, gigaflop, megabytes, millijoules, milliseconds, percent, printable, watts
+from opcost.units import (
+    UNKNOWN,
+    gigaflop,
+    megabytes,
+    millijoules,
+    milliseconds,
+    percent,
+    printable,
+    significant,
+    watts,
+)
 from opcost.version import __version__
 
 if TYPE_CHECKING:
@@ -43,8 +56,10 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 ELLIPSIS = "…"
 NEW_LINE = "\n"
-LOG_WIDTH = 160
+LOG_WIDTH, PAGE_WIDTH = 160, 100
 MINIMUM_WIDTH = 40
+
+J_PER_KWH = 3.6e6
 
 GAP = 2
 """Characters between two columns, and of the indentation of a block's lines."""
@@ -143,6 +158,7 @@ class Column(Generic[T_contra]):
 
     ``drop`` is 0 for a column that every width shows. Of the others, the highest go first if the table is too wide, of
     equals the last. ``wraps`` is 0, or the width down to which the cells, which are texts, are broken at spaces.
+    ``energy_j`` is the energy in J of a record for what stands behind the title's slash, None if it is no energy.
     """
 
     title: str
@@ -150,6 +166,49 @@ class Column(Generic[T_contra]):
     align: Literal["left", "right"] = "right"
     drop: int = 0
     wraps: int = 0
+    energy_j: Callable[[T_contra], float | None] | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """How tables and lines are printed: in Markdown, without notes, with what energies emit and cost, or to a page."""
+
+    page: Page | None = None
+    markdown: bool = False
+    quiet: bool = False
+    carbon_intensity: float | None = None
+    price: float | None = None
+
+    @property
+    def rates(self) -> tuple[tuple[str, str, float], ...]:
+        """Emission and price of a million times an energy: name, unit, and amount for each J of that energy."""
+        of_kwh = (("CO2e", "g ", self.carbon_intensity), ("price", "", self.price))
+        return tuple((name, unit, 1e6 * rate / J_PER_KWH) for name, unit, rate in of_kwh if rate is not None)
+
+    @property
+    def assumption(self) -> str:
+        carbon = None if self.carbon_intensity is None else f"{self.carbon_intensity:g} g CO2e per kWh"
+        price = None if self.price is None else f"a price of {self.price:g} per kWh"
+        return f"at {' and '.join(filter(None, (carbon, price)))}, for the device's energy alone"
+
+
+_USUAL_FORM = Form()
+_FORM: ContextVar[Form] = ContextVar("form", default=_USUAL_FORM)
+
+
+@contextmanager
+def printed_as(form: Form) -> Iterator[None]:
+    """Print all tables and lines in this form meanwhile."""
+    token = _FORM.set(form)
+    try:
+        yield
+    finally:
+        _FORM.reset(token)
+
+
+def is_quiet() -> bool:
+    """Return whether only results, and warnings of wrong figures, are printed."""
+    return _FORM.get().quiet
 
 
 Table: TypeAlias = Sequence[Column[T_contra]]
@@ -174,8 +233,9 @@ Line: TypeAlias = tuple[str, bool]
 
 
 class Drawn(NamedTuple):
-    """A table that fits, and the titles of the columns that it leaves out: for their width, or without known values."""
+    """A table that fits: its columns, and the titles of those left out, for their width or without known values."""
 
+    columns: list[Filled]
     lines: list[Line]
     left_out: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -193,7 +253,8 @@ def drawn(columns: Sequence[Filled], width: int, block: int) -> Drawn:
             break
         del kept[index]
     left_out = tuple(one[0].title for one in known if not any(one is shown for shown in kept))
-    return Drawn(list(_blocks(kept, width, block) if widths is None else _table(kept, widths)), left_out, unknown)
+    lines = _blocks(kept, width, block) if widths is None else _table(kept, widths)
+    return Drawn(kept, list(lines), left_out, unknown)
 
 
 def _least_width(one: Filled) -> int:
@@ -280,12 +341,70 @@ def _longest(texts: Iterable[str]) -> int:
     return max(map(cell_len, texts), default=0)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A table of a page under its title."""
+
+    title: str
+    drawn: Drawn
+
+
+@dataclass(frozen=True)
+class Page:
+    """Tables and lines that are kept for a notebook, instead of printed; it has no commands of a shell.
+
+    Tables fit ``width`` characters and have at most ``rows`` rows.
+    """
+
+    width: int
+    rows: int
+    parts: list[Shown | str] = field(default_factory=list)
+
+    def keep(self, show: Callable[[], object]) -> Page:
+        """Keep all that a function prints by the functions of this module; return this page."""
+        with printed_as(Form(page=self)):
+            show()
+        return self
+
+    def add(self, title: str, columns: Sequence[Filled], block: int) -> set[str]:
+        number, most = len(columns[0][1]), self.rows - self.rows % block
+        shown = drawn([(column, cells[:most]) for column, cells in columns], self.width, block)
+        self.parts.append(Shown(title, shown))
+        if number > most:
+            self.parts.append(f"{most // block} of {number // block} rows; to_frame() or found has all.")
+        self.parts.extend(_left_out(shown, "to_frame() or found has them"))
+        return {*shown.left_out, *shown.unknown}
+
+    def __str__(self) -> str:
+        lines = []
+        for part in self.parts:
+            if isinstance(part, Shown):
+                lines += [*wrapped(part.title, self.width), *(line for line, _ in part.drawn.lines), ""]
+            else:
+                lines += wrapped(part, self.width)
+        return "\n".join(lines)
+
+
+def _left_out(shown: Drawn, remedy: str) -> list[str]:
+    left_out, unknown = ", ".join(shown.left_out), ", ".join(shown.unknown)
+    notes = [f"Not shown at this width: {left_out}; {remedy}."] * bool(shown.left_out)
+    return notes + [f"Without a known value: {unknown}."] * bool(shown.unknown)
+
+
 def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra], block: int = 1) -> set[str]:
     """Print a table on stdout that fits its width, and lines with the columns that it leaves out; return their titles.
 
-    Without a terminal it has all columns with a known value. ``block`` successive records belong together.
+    Without a terminal it has all columns with a known value. ``block`` successive records belong together. An energy
+    has columns of what it emits and costs behind it, on request.
     """
+    form = _FORM.get()
+    if form.rates and any(column.energy_j for column in table):
+        title, table = f"{title}; {form.assumption}", list(_with_rates(table, form))
     columns: list[Filled] = [(column, [column.text(one) for one in records]) for column in table]
+    if form.page is not None:
+        return form.page.add(title, columns, block)
+    if form.markdown:
+        return _print_markdown(title, columns)
     console, width = _stdout(), _width()
     if not _has_width():
         width = max(width, _total([_least_width(one) for one in columns]))
@@ -296,20 +415,64 @@ def print_table(title: str, table: Table[T_contra], records: Sequence[T_contra],
     for text, is_heading in shown.lines:
         console.print(Text(text, "bold" if is_heading else ""), soft_wrap=True)
     print()
-    left_out, unknown = ", ".join(shown.left_out), ", ".join(shown.unknown)
-    notes = [f"Not shown at this width: {left_out}; a wider terminal or --json has them."] * bool(shown.left_out)
-    notes += [f"Without a known value: {unknown}."] * bool(shown.unknown)
-    for note in notes:
+    for note in () if form.quiet else _left_out(shown, "a wider terminal or --json has them"):
         console.print(Text("\n".join(wrapped(note, width)), "dim"))
     return {*shown.left_out, *shown.unknown}
+
+
+def _with_rates(table: Table[T_contra], form: Form) -> Iterator[Column[T_contra]]:
+    def text(energy_j: Callable[[T_contra], float | None], rate: float, one: T_contra) -> str:
+        return _priced(energy_j(one), rate)
+
+    for column in table:
+        yield column
+        if column.energy_j is not None:
+            unit = column.title.partition("/")[2]
+            for name, unit_of_rate, rate in form.rates:
+                title = f"{unit_of_rate}{name}/million {unit}s"
+                yield Column(title, partial(text, column.energy_j, rate), drop=column.drop)
+
+
+def _priced(energy_j: float | None, rate: float) -> str:
+    return UNKNOWN if energy_j is None else significant(rate * energy_j)
+
+
+def print_priced(energy_j: float | None, unit: str) -> None:
+    """Print emission and price of the energy of a unit, such as a sample, on request."""
+    form = _FORM.get()
+    if form.rates:
+        costs = " and ".join(
+            f"{name} {_priced(energy_j, rate)} {of_rate}".strip() for name, of_rate, rate in form.rates
+        )
+        print_line(f"A million {unit}s: {costs}, {form.assumption}.")
+
+
+def _print_markdown(title: str, columns: Sequence[Filled]) -> set[str]:
+    known = [columns[0], *(one for one in columns[1:] if set(one[1]) != {UNKNOWN})]
+
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cell.strip().replace('|', chr(92) + '|') for cell in cells)} |"
+
+    rules = ("---" if column.align == "left" else "--:" for column, _ in known)
+    rows = zip(*(cells for _, cells in known), strict=True)
+    print(f"**{title}**\n", line(column.title for column, _ in known), line(rules), *map(line, rows), "", sep="\n")
+    return {column.title for column, _ in columns} - {column.title for column, _ in known}
 
 
 def print_line(*texts: str, hanging: int = 0, command: str = "") -> None:
     """Print lines on stdout; if the width is known, wrapped at words, later parts of each indented by ``hanging``.
 
-    A ``command`` at the end of a text is then on a line of its own if all does not fit on one.
+    A ``command`` at the end of a text is then on a line of its own if all does not fit on one. In Markdown each text is
+    a paragraph.
     """
+    form = _FORM.get()
+    if form.markdown and form.page is None:
+        print("".join(f"{printable(text).strip()}\n\n" for text in texts if text.strip()), end="")
+        return
     for text in (printable(text, kept=NEW_LINE) for text in texts):
+        if form.page is not None:
+            form.page.parts.extend([text.strip()] * bool(text.strip()))
+            continue
         lines = [text]
         if _has_width() and cell_len(text) > _width():
             before = text.removesuffix(command).rstrip()
@@ -317,8 +480,24 @@ def print_line(*texts: str, hanging: int = 0, command: str = "") -> None:
         print("\n".join(lines))
 
 
-def print_commands(commands: Sequence[tuple[str, str]]) -> None:
-    """Print commands that can be pasted, each with its purpose: behind it, or above it if one is too wide."""
+def print_note(*texts: str, warnings: Iterable[str] = (), hanging: int = 0) -> None:
+    """Print lines that explain figures, as ``print_line`` does; if notes are not wanted, only ``warnings`` in them."""
+    kept = set(warnings)
+    print_line(*(text for text in texts if text in kept or not is_quiet()), hanging=hanging)
+
+
+def print_commands(commands: Sequence[tuple[str, str]], title: str = "") -> None:
+    """Print commands that can be pasted, each with its purpose: behind it, or above it if one is too wide.
+
+    If notes are not wanted, nothing is printed. In Markdown they are a block of code.
+    """
+    form = _FORM.get()
+    if form.quiet or form.page is not None:
+        return
+    print_line(*[f"\n{title}:"] * bool(title))
+    if form.markdown:
+        print("```", *(f"{command}   # {purpose}" for command, purpose in commands), "```", "", sep="\n")
+        return
     longest = max(len(command) for command, _ in commands)
     lines = [f"  {command:<{longest}}   # {purpose}" for command, purpose in commands]
     if _has_width() and max(map(cell_len, lines)) > _width():
@@ -341,6 +520,13 @@ def steps_of_list(name: str, measuring: str) -> list[tuple[str, str]]:
 
 def print_origin_line(command: str, facts: str) -> None:
     """Print a dim line with the command that made a table, and with facts; facts begin a line if one is too short."""
+    form = _FORM.get()
+    if form.page is not None:
+        form.page.parts.append(f"{command} ({facts})" if facts else command)
+        return
+    if form.quiet or form.markdown:
+        print_note(f"`{command}`{f' ({facts})' if facts else ''}")
+        return
     width = _width() if _has_width() else len(command) + len(facts) + 3
     line = f"{command} ({facts})" if facts else command
     lines = [line] if len(line) <= width else [*wrapped(command, width, hanging=2), *wrapped(facts, width)]
@@ -353,6 +539,11 @@ def _stdout() -> Console:
 
 def _has_width() -> bool:
     return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+
+
+def page_width() -> int:
+    """Return the width of a terminal, and a usual one where there is none, as in a notebook."""
+    return _width() if _has_width() else PAGE_WIDTH
 
 
 def _width() -> int:
@@ -369,8 +560,8 @@ def print_configs(reports: Sequence[ConfigReport], dry_run: bool) -> None:
 
 
 def print_files(label: str, paths: Sequence[Path]) -> None:
-    """Print the names of files on stderr, in a line behind a label; nothing if there are none."""
-    if paths:
+    """Print the names of files on stderr, in a line behind a label; nothing if there are none, or without notes."""
+    if paths and not is_quiet():
         print(printable(f"{label}: {', '.join(map(str, paths))}"), file=sys.stderr)
 
 
@@ -437,8 +628,7 @@ def print_info(info: Info) -> None:
     ]
     for label, text in lines:
         print_line(f"{label:<9}{text}", hanging=9)
-    print_line("\nNext steps:")
-    print_commands([(step.command, step.purpose) for step in info.next_steps])
+    print_commands([(step.command, step.purpose) for step in info.next_steps], "Next steps")
 
 
 def short_texts(one: OperatorCost | ProfiledOperator | OperatorSides) -> tuple[str, str]:

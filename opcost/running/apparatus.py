@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
@@ -25,6 +24,7 @@ from opcost.measuring.conditions import (
     Conditions,
     device_type_of,
     is_gpu,
+    may_attend,
     usual_execution,
 )
 from opcost.measuring.instruments import NOTHING, Finding, Instruments, Observer, ProcessWatch, WaitingPower
@@ -41,6 +41,7 @@ from opcost.meters.gpus import OtherProcesses, open_gpu
 from opcost.meters.host import OtherLoad, SystemClock, cpu_product
 from opcost.meters.opening import Meters, no_energy_reason, no_meters, open_meters
 from opcost.meters.rapl import POWERCAP_FOLDER
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.counts import Case
 from opcost.operators.reuse import parse_state
 from opcost.operators.training import PARTS
@@ -56,7 +57,7 @@ from opcost.torch_backend.capture import repeatable
 from opcost.torch_backend.passes import in_phase, running_calls
 from opcost.torch_backend.probes import Mark, MemoryWatch, profiled, single_iteration_times_s, with_memory_peak
 from opcost.torch_backend.ready_model import ReadyModel
-from opcost.torch_backend.switches import autocast, check_overrides, precision, torch_state
+from opcost.torch_backend.switches import autocast, check_overrides, switched, torch_state
 from opcost.torch_backend.training_step import calls_of
 from opcost.torch_backend.workload import (
     BackgroundLoad,
@@ -69,7 +70,7 @@ from opcost.torch_backend.workload import (
     with_pauses,
 )
 from opcost.units import short_uuid
-from opcost.version import __version__
+from opcost.version import __version__, version_of
 
 SLOWED_FOR_S = 0.25
 """Shortest time from the measurement of a throttled load to the warm-up of the next one; reading the meters takes 0.05
@@ -95,8 +96,11 @@ class Workloads:
 
     @contextmanager
     def __call__(self, case: Case, setting: Setting, duty_cycle: float = 1.0) -> Iterator[Workload]:
-        with precision(setting.precision), in_phase(case.phase):
-            eager = self._eager(case, setting)
+        with switched(setting.precision, setting.attention), in_phase(case.phase):
+            try:
+                eager = self._eager(case, setting)
+            except CannotMeasureError as error:
+                raise _of_attention(error, case.operator, setting) from error
             if self.background is not None:
                 self.background.pause()
             try:
@@ -107,6 +111,8 @@ class Workloads:
                     yield beside(eager, is_traced=True)
                 else:
                     yield as_graph(eager) if execution_on(self.device, setting) == GRAPH else eager
+            except CannotMeasureError as error:
+                raise _of_attention(error, case.operator, setting) from error
             finally:
                 if self.background is not None:
                     self.background.resume()
@@ -142,6 +148,14 @@ class Workloads:
         if found is None:
             return workload
         return workload.annotated(f"not as counted: {found.text}", (found.flag,))
+
+
+def _of_attention(error: CannotMeasureError, operator: OperatorTuple, setting: Setting) -> CannotMeasureError:
+    """Return an error with the remedy of a back end of attention that a user chose, if it may be the reason."""
+    if setting.attention == ANY_BACKEND or not may_attend(operator) or type(error) is not CannotMeasureError:
+        return error
+    remedy = "choose another attention, or leave it out"
+    return CannotMeasureError(f"{error} Attention may run in {setting.attention} alone, on this device, too; {remedy}")
 
 
 class Rest:
@@ -429,7 +443,7 @@ def _process_watch(facts: DeviceFacts, stack: ExitStack) -> ProcessWatch | None:
 def _conditions(device: str, facts: DeviceFacts, setting: Setting) -> Conditions:
     if not is_gpu(device) and setting.execution == GRAPH:
         raise UserError(f"--execution {GRAPH}: only GPUs have CUDA graphs; use --execution {EAGER} or --device cuda")
-    with precision(setting.precision):
+    with switched(setting.precision, setting.attention):
         switches = torch_state(device)
     return Conditions(
         device_type=device_type_of(device),
@@ -450,7 +464,9 @@ def _circumstances(facts: DeviceFacts, protocol: MeasurementProtocol) -> Circums
         host_cpu=cpu_product(),
         python_version=platform.python_version(),
         opcost_version=__version__,
-        torchvision_version=metadata.version("torchvision"),
+        torchvision_version=version_of("torchvision"),
+        timm_version=version_of("timm"),
+        transformers_version=version_of("transformers"),
         warm_up_s=protocol.warm_up_s,
         loop_s=protocol.loop_s if protocol.relative_error is None else None,
         relative_error=protocol.relative_error,

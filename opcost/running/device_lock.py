@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from opcost.errors import UserError
 from opcost.storage.files import temporary_folder
@@ -33,13 +34,33 @@ _NOTE = re.compile(r"([0-9]+) ([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:.+-]+)")
 _NUMBER = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
 
 
+class DeviceBusyError(UserError):
+    """Another campaign measures on a device; ``path`` is the file of its lock."""
+
+    def __init__(self, line: str, path: Path) -> None:
+        super().__init__(line)
+        self.path = path
+
+    def __reduce__(self) -> tuple[type[UserError], tuple[Any, ...]]:
+        return DeviceBusyError, (self.lines[0], self.path)
+
+    def wait(self) -> None:
+        """Return when the lock is free."""
+        with suppress(OSError):
+            descriptor = os.open(self.path, os.O_RDONLY | NEITHER_FOLLOWED_NOR_WAITED_FOR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            finally:
+                os.close(descriptor)
+
+
 @contextmanager
 def device_lock(name: str) -> Iterator[int]:
     """Lock a device for this campaign; ``name`` is the same for all campaigns on the device.
 
     It yields the descriptor of the lock, which holds until all processes that inherit it have closed it.
 
-    Raises UserError: another campaign holds it, or its file cannot be made or locked.
+    Raises DeviceBusyError: another campaign holds it; UserError: its file cannot be made or locked.
     """
     path = lock_path(name)
     descriptor = None
@@ -52,16 +73,17 @@ def device_lock(name: str) -> Iterator[int]:
             raise OSError(errno.EINVAL, "no plain file, or one with several names")
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        line = f"{path}: cannot be locked ({error.strerror}); remove it, or set TMPDIR to another folder"
+        refusal = UserError(f"{path}: cannot be locked ({error.strerror}); remove it, or set TMPDIR to another folder")
         if descriptor is not None:
             if isinstance(error, BlockingIOError):
                 note = _NOTE.fullmatch(_lines(descriptor)[0])
                 # A killed process leaves its note, and another user may hold the lock without the right to change that.
                 is_there = note is not None and Path("/proc", note[1]).exists()
                 holder = f"process {note[1]} since {note[2]}" if note and is_there else "another process"
-                line = f"{name} is being measured by {holder}; wait for it, or choose another device"
+                remedy = "wait for it, as measure, profile and sweep do with --wait, or choose another device"
+                refusal = DeviceBusyError(f"{name} is being measured by {holder}; {remedy}", path)
             os.close(descriptor)
-        raise UserError(line) from None
+        raise refusal from None
     parent = multiprocessing.parent_process()
     number = os.getpid() if parent is None or parent.pid is None else parent.pid
     try:

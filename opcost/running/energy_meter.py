@@ -16,16 +16,21 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Seque
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
+from opcost.columns import by_column
 from opcost.errors import UserError
 from opcost.estimates import NORMAL_QUANTILE
-from opcost.metering.window_energy import EnergySource, WindowResult, result_of, window_rows
+from opcost.html_text import paragraph
+from opcost.metering.window_energy import EnergySource, WindowResult, result_of, window_rows, windows_html
 from opcost.meters.energy import names_of, open_sources, synchronise
 from opcost.meters.host import SystemClock
 from opcost.power.ports import Clock, ClockReading
 from opcost.running import marks
 from opcost.storage.data_files import append_windows, check_output
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -38,6 +43,10 @@ FIRST_S = 0.25
 
 GROWTH = 2.0
 """Factor from one window to the next. The relative error is inversely proportional to the length, or falls faster."""
+
+
+SHOWN = 20
+"""The most windows in a table."""
 
 
 class MeteredWindow:
@@ -83,6 +92,9 @@ class MeteredWindow:
 
     def __repr__(self) -> str:
         return f"<MeteredWindow {self}>"
+
+    def _repr_html_(self) -> str:
+        return paragraph(str(self)) if self.end is None else windows_html([self.result])
 
 
 class EnergyMeter:
@@ -145,6 +157,19 @@ class EnergyMeter:
 
     def __repr__(self) -> str:
         return f"<EnergyMeter {self}>"
+
+    def _repr_html_(self) -> str:
+        left = len(self._windows) - SHOWN
+        note = f"The last {SHOWN} of {SHOWN + left} windows; to_frame() has all."
+        shown = [window.result for window in self._windows[-SHOWN:]]
+        return (windows_html(shown) if shown else paragraph(str(self))) + (paragraph(note) if left > 0 else "")
+
+    def to_frame(self) -> DataFrame:
+        """Return all windows that have ended as a data frame, a row for each device."""
+        import pandas
+
+        frame: DataFrame = pandas.DataFrame([by_column(row) for one in self.results for row in window_rows(one)])
+        return frame
 
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         """Return a function that is metered at each call, in windows with its name.

@@ -17,9 +17,9 @@ from opcost.errors import UserError
 from opcost.measuring.conditions import WARM, device_type_of, lookup_key, usual_execution
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT
 from opcost.measuring.record import MeasurementRow
-from opcost.metering.layers import KnownCost, LayerTimes
+from opcost.metering.layers import KnownCost, LayerTimes, is_forward
 from opcost.operators.counts import of_operators, tuple_key
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.running.devices import product_of
 from opcost.storage.database import Database
 from opcost.summing.summation import EnergyBasis, best_of_each_board
@@ -46,7 +46,7 @@ GOLDEN_RATIO = 0.618034
 """Multiples of it modulo one are spread evenly. They keep marks out of step with what a loop repeats."""
 
 DIFFERENT_IN_TRAINING = ("BatchNorm", "InstanceNorm", "Dropout", "DropPath", "StochasticDepth", "RReLU", "Transformer")
-"""Parts of names of classes that run other kernels in training than in eval mode, of which alone there are rows."""
+"""Parts of names of classes that run other kernels in training than in eval mode."""
 
 
 def check_model(model: nn.Module) -> None:
@@ -248,36 +248,49 @@ def state_of(device: str, autocasts: Collection[tuple[torch.dtype | None, ...]])
 def known_costs(
     calls: Mapping[int, Mapping[OperatorTuple, int]], state: LoopState, database: Database
 ) -> dict[int, KnownCost]:
-    """Return the cost of each layer's forward, all of whose ``calls`` (number by tuple) have rows with energy."""
-    measured = {operator: measured_as(operator) for of_layer in calls.values() for operator in of_layer}
-    wanted = [operator for operator in dict.fromkeys(measured.values()) if operator is not None]
+    """Return the cost of each slot, all of whose ``calls`` (number by tuple) have rows with energy."""
+    measured = {
+        (operator, is_forward(slot)): measured_as(operator, is_forward(slot))
+        for slot, of_slot in calls.items()
+        for operator in of_slot
+    }
+    wanted = {operator for found in measured.values() for operator, _ in found}
     if not wanted:
         return {}
-    rows = grouped(database.operator_measurements.rows(of_operators(wanted)), lambda row: tuple_key(row.key))
-    costs = {operator: _cost(operator, rows.get(operator.key, ()), state) for operator in wanted}
+    rows = grouped(
+        database.operator_measurements.rows(of_operators(wanted)), lambda row: (tuple_key(row.key), row.phase)
+    )
+    costs = {
+        call: next(filter(None, (_cost(one, rows.get((one.key, phase), ()), state) for one, phase in found)), None)
+        for call, found in measured.items()
+    }
     known = {}
-    for layer, of_layer in calls.items():
+    for slot, of_slot in calls.items():
         time_s = energy_j = 0.0
-        for operator, number in of_layer.items():
-            as_measured = measured[operator]
-            cost = None if as_measured is None else costs[as_measured]
+        for operator, number in of_slot.items():
+            cost = costs[operator, is_forward(slot)]
             if cost is None:
                 break
             time_s += number * cost.time_s
             energy_j += number * cost.energy_j
         else:
-            known[layer] = KnownCost(time_s, energy_j)
+            known[slot] = KnownCost(time_s, energy_j)
     return known
 
 
-def measured_as(operator: OperatorTuple) -> OperatorTuple | None:
-    """Return the tuple in eval mode that runs the same kernels, None if there is none."""
+def measured_as(operator: OperatorTuple, in_forward: bool = True) -> list[tuple[OperatorTuple, Phase]]:
+    """Return the tuples, with their phases, whose rows have the kernels of a call, the best first.
+
+    In training that is the call in a forward of a training step, else the tuple in eval mode if it runs the same.
+    """
+    if not in_forward:
+        return [(operator, Phase.BACKWARD)]
     if operator.mode != "train":
-        return operator
+        return [(operator, Phase.INFERENCE)]
     is_different = any(part in operator.short_name for part in DIFFERENT_IN_TRAINING)
-    if is_different or dict(operator.parameters).get("dropout"):
-        return None
-    return replace(operator, mode="eval")
+    has_twin = not (is_different or dict(operator.parameters).get("dropout"))
+    in_eval = [(replace(operator, mode="eval"), Phase.INFERENCE)] if has_twin else []
+    return [(operator, Phase.FORWARD), *in_eval]
 
 
 def _cost(operator: OperatorTuple, rows: Iterable[MeasurementRow], state: LoopState) -> KnownCost | None:
@@ -286,7 +299,7 @@ def _cost(operator: OperatorTuple, rows: Iterable[MeasurementRow], state: LoopSt
     if not fitting:
         return None
     newest = max(fitting, key=lambda row: row.measurement.started_at).conditions
-    best = best_of_each_board([row for row in fitting if row.conditions == newest])
+    best = best_of_each_board([row for row in fitting if row.conditions == newest], with_parts=True)
     costs = [(row.measurement.time_s, row.measurement.energy_j) for row in best]
     energies_j = [energy_j for _, energy_j in costs if energy_j is not None]
     return KnownCost(median(time_s for time_s, _ in costs), median(energies_j)) if energies_j else None

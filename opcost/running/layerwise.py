@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from opcost import html_text
+from opcost.columns import by_column
 from opcost.errors import UserError
 from opcost.estimates import total_if_known
 from opcost.metering.layers import (
@@ -31,6 +33,7 @@ from opcost.units import UNKNOWN, milli, number_of, percent, printable, watts
 
 if TYPE_CHECKING:
     # Only for types: the name is found without torch, which a loop imports.
+    from pandas import DataFrame
     from torch import nn
 
     from opcost.running.layer_loop import LayerLoop, LoopState
@@ -48,7 +51,10 @@ UNKNOWN_OWNER_REASON = (
 )
 
 
-@dataclass(frozen=True)
+TextTable: TypeAlias = tuple[Sequence[str], Sequence[tuple[str, ...]]]
+
+
+@dataclass(frozen=True, repr=False)
 class LayerwiseResult:
     """The layers of a metered loop.
 
@@ -72,27 +78,55 @@ class LayerwiseResult:
         """Write the rows to a CSV file, which is replaced. Raises UserError: it cannot be written."""
         write_layers(Path(path), self.rows)
 
+    def to_frame(self) -> DataFrame:
+        """Return the rows as a data frame."""
+        import pandas
+
+        frame: DataFrame = pandas.DataFrame(map(by_column, self.rows))
+        return frame
+
     def __str__(self) -> str:
         """Return tables of the layers and of their classes, per iteration, with the window that they add up to."""
-        weighted = [row for row in self.rows if row.database_power_w is not None]
-        powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows" if weighted else "by time alone"
+        layers, kinds = (_known(*table) for table in self._tables())
+        return "\n".join([*self._heading(), *_lines(layers, 2), *self._notes(), "", *_lines(kinds, 1)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        layers, kinds = (html_text.table(head, rows) for head, *rows in (_known(*table) for table in self._tables()))
+        above, below = ("".join(map(html_text.paragraph, texts)) for texts in (self._heading(), self._notes()))
+        return f"{above}{layers}{below}{kinds}"
+
+    def _heading(self) -> list[str]:
+        weighted = [row for row in self.rows if row.database_power_w or row.database_backward_power_w]
+        backward = sum(row.database_backward_power_w is not None for row in weighted)
+        of_backward = f", of {backward} in the backward" if backward else ""
+        powers = f"powers of {number_of(len(weighted), 'layer')} are known from rows{of_backward}"
+        powers = powers if weighted else "by time alone"
         shares = "no energy" if self.window.energy_j is None else f"shares of energy: {powers}"
-        is_unknown = any(row.layer == UNKNOWN_OWNER for row in self.rows)
+        return [
+            f"{number_of(self.iterations, 'iteration')} of {self.window}",
+            f"{self.marked} of them marked ({percent(self.own_s / self.window.duration_s, 2)} of the time); {shares}",
+        ]
+
+    def _notes(self) -> list[str]:
+        left = _by_cost(self.rows)[SHOWN:]
+        share = percent(total_if_known(map(_share, left)))
+        return [
+            *([f"and {number_of(len(left), 'layer')} more, of {share} in all"] if left else []),
+            *([UNKNOWN_OWNER_REASON] if any(row.layer == UNKNOWN_OWNER for row in self.rows) else []),
+            *(row.energy_missing_reason or "" for row in self.rows if row.time_s is None),
+        ]
+
+    def _tables(self) -> tuple[TextTable, TextTable]:
+        """Return the layers that cost most, and all classes of layers, each as headings and rows."""
         kinds = []
         for kind in self.kinds:
             ratios = percent(kind.time_ratio), percent(kind.energy_ratio)
             figures = milli(kind.time_s), milli(kind.energy_j), _power(kind.power_w), *ratios
             kinds.append((kind.layer_class, str(kind.layers), *figures, milli(kind.database_energy_j)))
-        lines = [
-            f"{number_of(self.iterations, 'iteration')} of {self.window}",
-            f"{self.marked} of them marked ({percent(self.own_s / self.window.duration_s, 2)} of the time); {shares}",
-            *_layer_lines(self.rows),
-            *([UNKNOWN_OWNER_REASON] if is_unknown else []),
-            *(row.energy_missing_reason or "" for row in self.rows if row.time_s is None),
-            "",
-            *_table(KIND_HEAD, 1, kinds),
-        ]
-        return "\n".join(lines)
+        return (LAYER_HEAD, _layer_texts(self.rows)), (KIND_HEAD, kinds)
 
 
 class LayerwiseEnergy:
@@ -164,6 +198,16 @@ class LayerwiseEnergy:
         self._loop.step()
 
     @property
+    def _has_result(self) -> bool:
+        return self._loop is not None and self._window is not None and bool(self._loop.times.marked)
+
+    def __repr__(self) -> str:
+        return str(self.result) if self._has_result else "<LayerwiseEnergy: no result>"
+
+    def _repr_html_(self) -> str:
+        return self.result._repr_html_() if self._has_result else html_text.paragraph(repr(self))
+
+    @property
     def result(self) -> LayerwiseResult:
         """The layers with their costs. Raises UserError: the context has not ended, or the model was not called."""
         if self._result is not None:
@@ -195,22 +239,22 @@ class LayerwiseEnergy:
         return self._result
 
 
-def _layer_lines(rows: Sequence[MeteredLayerRow]) -> Iterator[str]:
-    """Yield a table of the layers that take most energy, or time where that is unknown."""
+def _by_cost(rows: Sequence[MeteredLayerRow]) -> list[MeteredLayerRow]:
+    """Return the layers, those first that take most energy, or time where that is unknown."""
     layers = [row for row in rows if row.layer != BETWEEN]
-    layers.sort(key=lambda row: (row.time_s if row.energy_j is None else row.energy_j) or 0.0, reverse=True)
+    return sorted(layers, key=lambda row: (row.time_s if row.energy_j is None else row.energy_j) or 0.0, reverse=True)
+
+
+def _layer_texts(rows: Sequence[MeteredLayerRow]) -> list[tuple[str, ...]]:
     between = [row for row in rows if row.layer == BETWEEN]
     lines = []
-    for row in (*layers[:SHOWN], *between):
+    for row in (*_by_cost(rows)[:SHOWN], *between):
         figures = (row.forward_time_s, row.backward_time_s, row.forward_energy_j, row.backward_energy_j, row.energy_j)
         if row.layer == BETWEEN:
             figures = (row.time_s, None, None, None, row.energy_j)
         texts = row.layer, row.layer_class or "", "" if row.calls is None else f"{row.calls:g}"
         lines.append((*texts, *map(milli, figures), _power(row.power_w), percent(_share(row))))
-    yield from _table(LAYER_HEAD, 2, lines)
-    if len(layers) > SHOWN:
-        share = total_if_known(_share(row) for row in layers[SHOWN:])
-        yield f"and {number_of(len(layers) - SHOWN, 'layer')} more, of {percent(share)} in all"
+    return lines
 
 
 def _share(row: MeteredLayerRow) -> float | None:
@@ -221,14 +265,17 @@ def _power(power_w: float | None) -> str:
     return UNKNOWN if power_w is None else watts(power_w).removesuffix(" W")
 
 
-def _table(head: Sequence[str], texts: int, rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield aligned lines; the first columns are texts. Columns without a known value are left out."""
+def _known(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return headings and rows without columns of which no value is known."""
     is_known = [any(cell not in ("", UNKNOWN) for cell in column) for column in zip(*rows, strict=True)]
-    shown = [
-        tuple(printable(cell) for cell, known in zip(line, is_known, strict=True) if known) for line in (head, *rows)
-    ]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for line in shown:
+    lines = (zip(line, is_known, strict=True) for line in (head, *rows))
+    return [tuple(printable(cell) for cell, known in line if known) for line in lines]
+
+
+def _lines(table: Sequence[Sequence[str]], texts: int) -> Iterator[str]:
+    """Yield aligned lines; the first columns are texts."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
         cells = (
             cell.ljust(width) if index < texts else cell.rjust(width)
             for index, (cell, width) in enumerate(zip(line, widths, strict=True))

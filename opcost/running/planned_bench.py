@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from opcost.measuring.record import MeasuredCases, MeasurementRow
 from opcost.measuring.setting import DEVICES, Setting, is_part_of
 from opcost.operators.counts import Case, conditions_key
 from opcost.running.bench import Bench, open_child_bench
+from opcost.running.device_lock import DeviceBusyError
 from opcost.running.engine import Executor, LocalExecutor, OpenBench, Worker
 from opcost.running.expected_times import RowTally
 from opcost.running.request import RunRequest
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 PARSED = 100
 """The rows of each set of conditions that are parsed: they show its product, and whether it has a meter."""
+
+
+def _how(one: Conditions) -> tuple[str, str, str, str]:
+    return one.precision, one.execution, one.cache, one.attention
 
 
 @dataclass(frozen=True)
@@ -58,13 +63,13 @@ class PlannedBench:
         """
         execution = setting.execution or usual_execution(self.rows[0].conditions.device_type)
         # Rows in state follow the warm ones.
-        wanted = setting.precision, execution, WARM
+        wanted = setting.precision, execution, WARM, setting.attention
         newest = {
             row.conditions: (self.numbers[conditions_key(row.key)], row.measurement.ended_at) for row in self.rows
         }
-        found = max(newest, key=lambda one: ((one.precision, one.execution, one.cache) == wanted, newest[one]))
+        found = max(newest, key=lambda one: (_how(one) == wanted, newest[one]))
         conditions = replace(found, precision=setting.precision, execution=execution, cache=setting.cache)
-        return replace(conditions, device_product=self.device)
+        return replace(conditions, device_product=self.device).with_attention(setting.attention)
 
     def circumstances(self, protocol: MeasurementProtocol) -> Circumstances:
         return Circumstances(
@@ -129,8 +134,31 @@ def open_planned_bench(device: str | None, database: Database, with_meter: bool)
     yield PlannedBench(name if is_stand_in else product, own, numbers, is_stand_in, is_gpu, has_meter, drift_case)
 
 
+def waiting(opener: OpenBench) -> OpenBench:
+    """Return an opener that waits for a device that another campaign holds."""
+
+    @contextmanager
+    def opened(device: str | None, database: Database, with_meter: bool) -> Iterator[Bench | Executor]:
+        with ExitStack() as stack:
+            bench = None
+            while bench is None:
+                try:
+                    bench = stack.enter_context(opener(device, database, with_meter))
+                except DeviceBusyError as busy:
+                    logging.getLogger(__name__).warning("waiting: %s", busy.lines[0].partition(";")[0])
+                    busy.wait()
+            yield bench
+
+    return opened
+
+
 def bench_opener(request: RunRequest) -> OpenBench:
     """Return how a request's devices are opened. Raises UserError: only a dry run takes a product's name."""
+    opener = _opener(request)
+    return waiting(opener) if request.wait and request.is_here else opener
+
+
+def _opener(request: RunRequest) -> OpenBench:
     if request.scheduler is not None:
         from opcost.running.many_hosts import open_many_hosts
 

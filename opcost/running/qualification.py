@@ -10,8 +10,13 @@ from datetime import datetime, timedelta, timezone
 
 from opcost.columns import present_moment
 from opcost.errors import CannotMeasureError, UserError
-from opcost.estimates import Estimate, estimate_of, standard_error_of, value_of, weighted_mean
-from opcost.measuring.known_device import KnownMeters, QualificationRow, QualificationTable
+from opcost.estimates import standard_error_of, value_of
+from opcost.measuring.known_device import (
+    KnownMeters,
+    QualificationRow,
+    QualificationTable,
+    power_temperature_coefficient,
+)
 from opcost.measuring.protocol import ANY
 from opcost.measuring.qualification import (
     STEADY_LOAD,
@@ -34,9 +39,6 @@ from opcost.units import percent
 REFERENCE = COUNTER
 """The short name of the meter that others are compared with: it misses no time. If there is none, or the others agree
 that it is wrong, the best other one takes its place."""
-
-USUAL_POWER_PER_KELVIN = {"NVIDIA H200": Estimate(0.003, 0.001)}
-"""Power temperature coefficients of cards: 0.17 to 0.49 % per kelvin on nine boards and under eight loads."""
 
 UNDECIDED_RATIO = 0.1
 """Deviation of two meters from which neither is trusted if there is no third one."""
@@ -71,7 +73,7 @@ def qualified(
                 new = []
                 text = "meters not qualified, energies not normalised to %g °C: %s"
                 log.warning(text, REFERENCE_TEMPERATURE_C, error)
-            if new and _power_temperature_coefficient(new) is None:
+            if new and power_temperature_coefficient(new) is None:
                 log.warning(
                     "energies not normalised to %g °C: the board's temperature hardly changed, or the load reached the "
                     "power limit. The first run after 24 hours tries again.",
@@ -83,7 +85,7 @@ def qualified(
             if not quality.is_right_when_steady:
                 text = "meter %s: %s; other meters are preferred, unless --meter names it"
                 log.warning(text, name, quality.verdict)
-        coefficient = _power_temperature_coefficient(rows)
+        coefficient = power_temperature_coefficient(rows)
         known = replace(apparatus.known, power_coefficient_per_kelvin=coefficient, meters=KnownMeters(found))
         yield replace(apparatus, known=known, drift_case=STEADY_LOAD if apparatus.is_gpu else None)
 
@@ -92,17 +94,9 @@ def _is_known(rows: list[QualificationRow], names: Iterable[str]) -> bool:
     """Return whether a qualification is complete, or was tried recently: some boards or meters never complete it."""
     missing = set(names) - {short_name(row.quality.meter) for row in rows}
     latest = max((datetime.fromisoformat(row.qualified_at) for row in rows), default=None)
-    return (not missing and _power_temperature_coefficient(rows) is not None) or (
+    return (not missing and power_temperature_coefficient(rows) is not None) or (
         latest is not None and datetime.now(timezone.utc) - latest < RETRIED_AFTER
     )
-
-
-def _power_temperature_coefficient(rows: list[QualificationRow]) -> Estimate | None:
-    """Return the newest coefficient, if any, as a weighted mean with the card's usual one if that is known."""
-    slopes = (estimate_of(row.power_per_kelvin_ratio, row.power_per_kelvin_standard_error_ratio) for row in rows[::-1])
-    newest = next((slope for slope in slopes if slope is not None), None)
-    usual = USUAL_POWER_PER_KELVIN.get(rows[-1].device_product) if rows else None
-    return newest if newest is None or usual is None else weighted_mean([newest, usual])
 
 
 def qualify_meters(apparatus: Apparatus, table: QualificationTable) -> list[QualificationRow]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
-from opcost.errors import UserError
+from opcost.errors import CannotBuildError, UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import STATE, is_device_name
 from opcost.measuring.setting import USUAL, Setting
@@ -18,6 +18,7 @@ from opcost.operators.counts import OperatorCounts, select
 from opcost.operators.model_names import UserCode
 from opcost.progress import warn_left_out
 from opcost.sources.registry import check_config, check_that_code_may_run, grid_mistakes
+from opcost.storage.code_files import check_function
 from opcost.storage.configs import ModelConfig, ModelFolders, load_whitelist
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
@@ -84,7 +85,8 @@ class RunRequest(Request):
     metered; the precision is each config's. ``in_state``: on GPUs operators are measured in the states of their models,
     too. With ``allow_code`` users' functions that build models may run. ``gpus`` are the numbers of several GPUs of
     this host, ``("all",)`` for all; then no device is named. ``scheduler`` is the address or the file of a Dask
-    scheduler, None for none; ``products`` are parts of its devices' names, none for all.
+    scheduler, None for none; ``products`` are parts of its devices' names, none for all. ``wait``: for a device that
+    another campaign holds.
     """
 
     dry_run: bool = False
@@ -95,10 +97,11 @@ class RunRequest(Request):
     gpus: tuple[str, ...] = ()
     scheduler: str | Path | None = None
     products: tuple[str, ...] = ()
+    wait: bool = False
 
     @staticmethod
     def from_arguments(arguments: Namespace) -> RunRequest:
-        own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code", "gpus")}
+        own = {key: getattr(arguments, key) for key in ("dry_run", "same_board", "allow_code", "gpus", "wait")}
         own["in_state"] = arguments.cache == STATE
         setting = Setting(execution=arguments.execution, meter=arguments.meter)
         request = RunRequest(**vars(Request.from_arguments(arguments)), **own, setting=setting)
@@ -119,10 +122,26 @@ class RunRequest(Request):
         return self.scheduler is None
 
     def setting_of(self, config: ModelConfig) -> Setting:
-        return replace(self.setting, precision=config.precision, code=self.code_of(config))
+        return replace(self.setting, precision=config.precision, attention=config.attention, code=self.code_of(config))
 
     def code_of(self, config: ModelConfig) -> UserCode | None:
         return config.code if self.allow_code else None
+
+    def find_typos(self) -> None:
+        """Read the named configs, and the texts of their code that may run, before torch is imported.
+
+        Raises UserError: with a line for each mistake in a config, or for each wrong name of a function or argument.
+        """
+        lines = []
+        for config in self.configs():
+            code = self.code_of(config)
+            try:
+                if code is not None:
+                    check_function(code, dict(config.arguments))
+            except CannotBuildError as error:
+                lines.append(f"{config.where(error.key or 'model_name')}: {error}")
+        if lines:
+            raise UserError(*dict.fromkeys(lines))
 
     @property
     def check(self) -> Check | None:

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from opcost.columns import grouped
 from opcost.errors import UserError, shortened
-from opcost.operators.counts import OperatorCount, OperatorCounts, completed, select
+from opcost.operators.counts import CountsByPhase, OperatorCounts, completed, select
 from opcost.operators.model_rows import ModelOperatorRow, ShippedCounts, counts_of, rows_of
-from opcost.operators.tuples import META, Phase
+from opcost.operators.tuples import META
 from opcost.running.request import Request, counted
 from opcost.storage.configs import ModelConfig, model_tuple
 from opcost.storage.database import Database
@@ -57,16 +57,15 @@ def with_newer_pickles(found: TableCounts, configs: Iterable[ModelConfig]) -> di
     return counts
 
 
-def counts_of_operators(found: TableCounts) -> Mapping[str, OperatorCount]:
-    """Return the counts of all operators of all models and grids in a table, by the operator's key.
+def counts_of_operators(found: TableCounts) -> CountsByPhase:
+    """Return the counts of all operators of all models and grids in a table.
 
     Calls are those in one of the models; FLOPs and bytes of a call are the same in all. Those of grids, mostly counted
-    on shapes, stand back, as do those of training steps behind an inference pass.
+    on shapes, stand back.
     """
     models = sorted((shipped.counts for shipped in found.values()), key=lambda counts: not counts.model.is_grid)
-    counts = [count for one in models for count in one.counts]
-    counts.sort(key=lambda count: count.phase is Phase.INFERENCE)
-    return {count.operator.key: count for count in counts if count.computes}
+    counts = (count for one in models for count in one.counts)
+    return {(count.operator.key, count.phase): count for count in counts if count.computes}
 
 
 def counted_or_shipped(

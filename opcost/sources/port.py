@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -86,10 +84,3 @@ class ModelSource(Protocol):
         same work on every device. Raises CannotMeasureError: there is no model of that name. CannotBuildError: its
         function fails. UserError: its weights cannot be loaded.
         """
-
-
-def suggestion(name: str, known: Sequence[str], otherwise: str) -> str:
-    """Return a question with up to three similar names, the shortest that begin so first; else another remedy."""
-    longer = sorted((one for one in known if name and one.startswith(name)), key=lambda one: (len(one), one))
-    close = list(dict.fromkeys([*longer, *difflib.get_close_matches(name, known, n=3)]))[:3]
-    return f"did you mean {' or '.join(close)}?" if close else otherwise

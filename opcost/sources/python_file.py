@@ -29,14 +29,13 @@ from torch import nn
 
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError, UserError, shortened
 from opcost.invocation import pip_install
-from opcost.operators.model_names import PACKAGE_FILE, UserCode, fingerprint_of
+from opcost.operators.model_names import NOT_THERE, PACKAGE_FILE, UserCode, fingerprint_of
 from opcost.operators.tuples import OperatorTuple
 from opcost.sources.arguments import arguments_of, seeded
-from opcost.sources.port import ListedModel, ModelSource, suggestion
+from opcost.sources.port import ListedModel, ModelSource
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, stored_like, tensor_stored_like
 from opcost.torch_backend.workload import one_line
-from opcost.units import some_of
 
 SHOWN_FRAMES = 5
 """The most frames of the user's code that an error shows, the innermost."""
@@ -257,11 +256,7 @@ class PythonFile(ModelSource):
         with suppress(TypeError, ValueError):
             parameters = inspect.signature(function)
         if parameters is not None:
-            try:
-                parameters.bind(**arguments)
-            except TypeError as error:
-                names = ", ".join(map(str, parameters.parameters.values())) or "none"
-                raise CannotBuildError(f"{self.code}: {error}", f"its arguments are {names}", "arguments") from error
+            self.code.check_arguments(parameters, arguments)
         return function(**arguments)
 
     def _function(self) -> Callable[..., Any]:
@@ -271,11 +266,9 @@ class PythonFile(ModelSource):
             remedy = "name a function that returns it and its inputs"
             raise CannotBuildError(f"{self.code}: {name} is a model and no function", remedy)
         if not callable(found):
-            text = f"{name} is {'a value and no function' if hasattr(module, name) else 'not there'}"
             known = ((own, value) for own, value in vars(module).items() if isinstance(value, FunctionType))
             functions = [own for own, value in known if value.__module__ == module.__name__]
-            others = f"the file has {some_of(functions) or 'no function'}"
-            raise CannotBuildError(f"{self.code}: {text}", suggestion(name, functions, others))
+            raise self.code.no_function("a value and no function" if hasattr(module, name) else NOT_THERE, functions)
         return found  # type: ignore[no-any-return]
 
 

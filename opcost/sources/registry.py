@@ -15,12 +15,12 @@ from io import StringIO
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from opcost.errors import CannotMeasureError, UserError
+from opcost.errors import CannotMeasureError, UserError, suggestion
 from opcost.invocation import ALLOW_CODE, command, pip_install
 from opcost.operators.grids import AnyGrid
 from opcost.operators.model_names import FILE, OBJECT, SUFFIX, TORCHVISION, TRANSFORMERS, ModelName, UserCode
 from opcost.operators.tuples import TORCHVISION_MODELS, OperatorTuple, model_operator
-from opcost.sources.port import ConfiguredModel, ListedModel, ModelSource, PublishedFacts, suggestion
+from opcost.sources.port import ConfiguredModel, ListedModel, ModelSource, PublishedFacts
 from opcost.units import some_of
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import timm
 import torch
 
-from opcost.errors import CannotMeasureError
+from opcost.errors import CannotMeasureError, suggestion
 from opcost.operators.tuples import OperatorTuple
 from opcost.sources.arguments import (
     arguments_of,
@@ -16,7 +16,7 @@ from opcost.sources.arguments import (
     weights_file,
     weights_mistakes,
 )
-from opcost.sources.port import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.port import ConfiguredModel, ListedModel
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, stored_like
 

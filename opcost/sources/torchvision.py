@@ -14,10 +14,10 @@ from torch.overrides import TorchFunctionMode
 from torchvision.models import get_model_builder, get_model_weights, list_models
 from torchvision.models._api import WeightsEnum
 
-from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError, suggestion
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.sources.arguments import arguments_of, reserved_mistakes, seeded, size_mistakes
-from opcost.sources.port import ConfiguredModel, ListedModel, PublishedFacts, suggestion
+from opcost.sources.port import ConfiguredModel, ListedModel, PublishedFacts
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, stored_like
 from opcost.torch_backend.workload import one_line

@@ -19,7 +19,8 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from opcost.errors import CannotBuildError, CannotMeasureError
+from opcost.errors import CannotBuildError, CannotMeasureError, suggestion
+from opcost.operators.attention import IMPLEMENTATION
 from opcost.operators.generation import DECODE_CONTEXT, PREFILL, is_generating
 from opcost.operators.model_inputs import INTEGERS
 from opcost.operators.tuples import (
@@ -31,7 +32,8 @@ from opcost.operators.tuples import (
     storage_form,
 )
 from opcost.sources.arguments import arguments_of, building, seeded, size_mistakes, weights_file, weights_mistakes
-from opcost.sources.port import ConfiguredModel, ListedModel, suggestion
+from opcost.sources.attention_forms import register_forms
+from opcost.sources.port import ConfiguredModel, ListedModel
 from opcost.torch_backend.inputs import model_inputs
 from opcost.torch_backend.ready_model import ReadyModel, store_weights
 from opcost.torch_backend.workload import one_line
@@ -50,7 +52,7 @@ BATCH_SIZE = 1
 WINDOW_LENGTH = "cumulative_length_int"
 """By this number a layer with a window of tokens chooses its path."""
 
-READ_BY_MODELS = frozenset({"head_dim"})
+READ_BY_MODELS = frozenset({"head_dim", IMPLEMENTATION})
 """Attributes that models read of configurations that do not declare them."""
 
 POSITIONS = "max_position_embeddings"
@@ -162,6 +164,8 @@ def ready(operator: OperatorTuple, device: str) -> ReadyModel:
     dtype, is_channels_last = storage_form(operator)
     weights = weights_file(operator)
     arguments = arguments_of(operator, device)
+    if IMPLEMENTATION in arguments:
+        register_forms()
     context, is_prefill = arguments.pop(DECODE_CONTEXT, None), arguments.pop(PREFILL, False)
     with building(operator.short_name), _quiet(), seeded(operator):
         if weights is None:

@@ -18,7 +18,7 @@ from opcost.estimates import FloatArray, value_of
 from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions
 from opcost.measuring.record import MeasurementRow, ran_as_requested
-from opcost.measuring.setting import is_meant, refuse_unknown
+from opcost.measuring.setting import are_chosen, is_meant, refuse_unknown
 from opcost.operators.counts import OperatorCounts, Selection, names_kept, of_operators, tuple_key
 from opcost.prediction.rates import MINIMUM_KNOWN, CostModel, fitted, known_costs, quartiles
 from opcost.running.request import Request
@@ -81,7 +81,7 @@ def advise(request: Request, target_ratio: float, write: bool) -> Advice:
     whitelist = names_kept(request.whitelist(), (count for _, counts in models for count in counts.counts))
     known = _known(request, models)
     # Operators of another precision have other costs.
-    own = [model for model in models if model[0].precision == known.conditions.precision] or models
+    own = [model for model in models if are_chosen(known.conditions, model[0])] or models
     others = [config.name for config, _ in models if all(config is not one for one, _ in own)]
     if others:
         text = "left out, because costs are those of precision: %s: %s; name them to see theirs"

@@ -5,13 +5,14 @@ The rows are those of a database. Nothing is measured or counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from itertools import product
 
 from opcost.columns import grouped
 from opcost.comparing.comparison import KindCost, Remark, comparison_row, differing, kinds_of
-from opcost.comparing.conditions_side_by_side import SideBySide, side_by_side
+from opcost.comparing.conditions_side_by_side import SideBySide, side_by_side, without_code
 from opcost.comparing.model_result import (
     USUAL_RUNS,
     Evidence,
@@ -22,10 +23,35 @@ from opcost.comparing.model_result import (
     kernel_errors,
 )
 from opcost.errors import UserError
-from opcost.measuring.conditions import DEVICE_FIELDS, PRECISION_FIELDS, WARM, Conditions, differ_only_in
+from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of
+from opcost.measuring.conditions import (
+    ATTENTION_SWITCHES,
+    PRECISION_FIELDS,
+    WARM,
+    Conditions,
+    differ_only_in,
+    differing_fields,
+)
 from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import ComparisonRow, MeasurementRow, is_doubtful
-from opcost.measuring.setting import ALL_CHOICES, DEVICE, ChosenConditions, is_meant, parse_conditions, refuse_unknown
+from opcost.measuring.setting import (
+    ALL_CHOICES,
+    BEFORE,
+    DATABASE,
+    DEVICE,
+    DRIVER,
+    FIELDS_OF,
+    TORCH,
+    VALUES,
+    ChosenConditions,
+    Limit,
+    are_chosen,
+    is_meant,
+    is_version_of,
+    parse_conditions,
+    refuse_unknown,
+)
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.counts import (
     EVERYTHING,
     OperatorCounts,
@@ -35,6 +61,7 @@ from opcost.operators.counts import (
     select,
     tuple_key,
 )
+from opcost.operators.texts import parse_operator
 from opcost.operators.tuples import Phase
 from opcost.prediction.rates import MOSTLY_KNOWN_RATIO
 from opcost.running.request import Request
@@ -42,6 +69,8 @@ from opcost.running.shipped_counts import Identity, counted_or_shipped, counts_i
 from opcost.stages.ranking_data import named_as
 from opcost.stages.wanted_model import Proposals
 from opcost.storage.configs import ModelConfig, chosen_by, model_tuple, under
+from opcost.storage.database import Database
+from opcost.storage.files import path_of
 from opcost.summing.summation import Measurements, ModelCost, best_of_each_board, best_whole, sum_operators
 
 
@@ -103,7 +132,7 @@ def find_comparisons(
     found = []
     for config, selection in selections:
         key, results = selection.kept.model.key, []
-        of_model = [row for row in wholes.get(key, ()) if row.conditions.precision == config.precision]
+        of_model = [row for row in wholes.get(key, ()) if are_chosen(row.conditions, config)]
         only = None if under is None else under.get(config.name)
         meant = (row for row in of_model if is_meant(device, row.conditions) and only in (None, row.conditions))
         by_case = grouped(meant, lambda row: row.key).values()
@@ -162,41 +191,74 @@ def _report(config: ModelConfig, results: Sequence[ModelResult], where: str = ""
 
 
 def compare_against(request: Request, against: Sequence[str], runs: OperatorRuns = USUAL_RUNS) -> list[SideBySide]:
-    """Compare each chosen model under its config's conditions with the same model under others, on each device.
+    """Compare each chosen model under its config's conditions with the same model under others, or by other rows.
 
-    A model that is not named itself is left out if it is not measured under both. Raises UserError: conditions are
-    unknown (see ``parse_conditions``), or a named model, or every model, is not measured under both.
+    A model that is not named itself is left out if it is not measured on both sides. Raises UserError: what is asked
+    for is unknown (see ``parse_conditions``), or a named model, or every model, is not measured on both sides.
     """
     request.database.must_exist()
+    request = replace(request, database=request.database.read_once())
     configs = request.models() if request.names else request.folders.readable()
     try:
         asked = parse_conditions(against)
     except ValueError as error:
-        measured = _read(request, configs, runs).measured(configs)
-        raise UserError(f"--against {error}; {measured}") from None
-    data = _read(request, configs, runs, asked.pop(DEVICE, None))
+        raise UserError(f"--against {error}; {_read(request, configs, runs).measured(configs)}") from None
+    chosen, of_rows = ({key: asked[key] for key in asked if (key in VALUES) is is_of} for is_of in (True, False))
+    sides = _sides(request, configs, runs, of_rows)
     found: list[SideBySide] = []
     mistakes: list[str] = []
     for config in configs:
         try:
-            found += _reports(data, config, replace(chosen_by(config), **asked))
+            found += _reports(sides, config, replace(chosen_by(config), **chosen), of_rows)
         except UserError as error:
             is_named = any(request.folders.is_single(config, pattern) for pattern in request.names)
             mistakes += error.lines if is_named else ()
     if not (found or mistakes):
         text = f"--against {','.join(against)}: no model is measured under its own conditions and under these"
-        mistakes = [f"{text}; {data.measured(configs)}"]
+        mistakes = [f"{text}; {sides[0].measured(configs)}"]
     if mistakes:
         raise UserError(*mistakes)
     return found
 
 
 @dataclass(frozen=True)
-class _Data:
+class Excess:
+    """A model that costs more than a limit allows, by a ratio to the other one."""
+
+    report: SideBySide
+    limit: Limit
+    more: Estimate
+
+
+def excesses(reports: Iterable[SideBySide], limits: Sequence[Limit]) -> list[Excess]:
+    """Return the models that cost more by a limit, and by more than the 95 % interval of the difference.
+
+    The whole counts, or the sum if that is not measured on both sides. Raises UserError: the cost of one is unknown.
+    """
+    found, unknown = [], []
+    for report, limit in product(reports, limits):
+        sides, names = (
+            report.whole or report.sum,
+            [f"saved_{limit.quantity}_{of}ratio" for of in ("", "standard_error_")],
+        )
+        saved = estimate_of(*(getattr(sides, name, None) for name in names))
+        if saved is None:
+            line = f"{report.name}: its {limit.quantity} is unknown on one of both sides"
+            unknown.append(f"--fail-if '{limit}': {line}; measure it, or leave the limit out")
+        elif -saved.value > max(limit.ratio, NORMAL_QUANTILE * saved.standard_error):
+            found.append(Excess(report, limit, saved.times(-1)))
+    if unknown:
+        raise UserError(*unknown)
+    return found
+
+
+@dataclass(frozen=True)
+class _Side:
     """The rows and counts of models under all conditions that configs can choose, and the choice of rows to sum.
 
     ``counts`` are of operators that compute something. ``wholes`` are by the model's key, ``boards`` those of operator
-    rows. ``device`` is the one of these rows, ``other_device`` that to compare with; None: the same, or any.
+    rows. ``other_code`` has the key of each model of a user's code in these rows, by the key of its present code.
+    ``label`` is the name of the rows, empty if their conditions name them.
     """
 
     counts: Mapping[Identity, OperatorCounts]
@@ -204,50 +266,111 @@ class _Data:
     measurements: Measurements
     boards: Mapping[Conditions, Iterable[str | None]]
     runs: OperatorRuns
-    device: str | None
-    other_device: str | None
+    other_code: Mapping[str, str]
+    label: str = ""
 
-    def conditions_of(self, config: ModelConfig, is_other: bool = False) -> list[Conditions]:
-        """Return the sets of conditions of a side under which a model, or most of its operators, is measured."""
+    def identity_of(self, config: ModelConfig) -> Identity:
+        key, composites = identity_of(config)
+        return self.other_code.get(key, key), composites
 
-        def is_of_side(one: Conditions) -> bool:
-            if self.other_device is None or (self.device is not None and not is_other):
-                return is_meant(self.device, one)
-            return is_meant(self.other_device, one) == is_other
-
-        found = [row.conditions for row in self.wholes.get(model_tuple(config).key, ())]
-        if (counts := self.counts.get(identity_of(config))) is not None:
+    def conditions_of(self, config: ModelConfig) -> list[Conditions]:
+        """Return the sets of conditions under which a model, or most of its operators, is measured on this side."""
+        found = [row.conditions for row in self.wholes_of(config)]
+        if (counts := self.counts.get(self.identity_of(config))) is not None:
             of_cache = (one for one in self.boards if one.cache == self.runs.cache)
             ratio = self.measurements.measured_ratio
             found += [replace(one, cache=WARM) for one in of_cache if ratio(counts, one) >= MOSTLY_KNOWN_RATIO]
-        return list(dict.fromkeys(one for one in found if one.precision == config.precision and is_of_side(one)))
+        return list(dict.fromkeys(one for one in found if are_chosen(one, config)))
 
-    def wholes_of(self, config: ModelConfig, conditions: Conditions) -> list[MeasurementRow]:
-        return [row for row in self.wholes.get(model_tuple(config).key, ()) if row.conditions == conditions]
+    def wholes_of(self, config: ModelConfig) -> Sequence[MeasurementRow]:
+        return self.wholes.get(self.identity_of(config)[0], ())
 
     def measured(self, configs: Iterable[ModelConfig]) -> str:
         """Return in words which choices of conditions any of these models is measured under."""
         found = {one for config in configs for one in ALL_CHOICES if self.conditions_of(under(config, one))}
-        by_format = grouped((one for one in ALL_CHOICES if one in found), lambda one: one.memory_format)
-        precisions = {name: ", ".join(one.precision for one in own) for name, own in by_format.items()}
-        texts = [f"memory_format={name} with precision={own}" for name, own in precisions.items()]
+        others = grouped((one for one in ALL_CHOICES if one in found), lambda one: (one.memory_format, one.attention))
+        precisions = {how: ", ".join(one.precision for one in own) for how, own in others.items()}
+        texts = [
+            f"memory_format={name}{'' if backend == ANY_BACKEND else f',attention={backend}'} with precision={own}"
+            for (name, backend), own in precisions.items()
+        ]
         return f"the database has {' and '.join(texts) or 'no row of such a model'}"
+
+    def on_board(self, config: ModelConfig, conditions: Conditions, board: str | None) -> ModelResult:
+        counts, measurements = self.counts[self.identity_of(config)], self.measurements.preferring(board)
+
+        def conditions_of(whole: MeasurementRow | None) -> Conditions:
+            return replace(conditions, cache=self.runs.cache) if whole is None else conditions_of_sum(whole, self.runs)
+
+        def sum_of(whole: MeasurementRow | None) -> ModelCost:
+            return sum_operators(counts, measurements, conditions_of(whole), self.runs.input_data)
+
+        wholes = [row for row in self.wholes_of(config) if row.conditions == conditions]
+        own = [row for row in wholes if row.circumstances.device_uuid == board] or wholes
+        whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
+        selection = select(counts, (EVERYTHING,))
+        return ModelResult(conditions_of(whole), whole, cost, selection, measurements, self.runs, **named_as(config))
+
+
+def _sides(
+    request: Request, configs: Sequence[ModelConfig], runs: OperatorRuns, asked: Mapping[str, str]
+) -> tuple[_Side, _Side]:
+    """Return the models' own rows and those that are asked for. Of one database, own rows are all the others."""
+    if not asked:
+        own = _read(request, configs, runs)
+        return own, own
+    folder, date = asked.get(DATABASE), asked.get(BEFORE)
+    own = _read(request, configs, runs, lambda row: folder is not None or not _is_asked_for(asked, row))
+    request = replace(request, device=asked.get(DEVICE, request.device))
+    labels = ("", "") if date is None else (f"from {date}", f"before {date}")
+    if folder is not None:
+        paths = request.database.folder, path_of(folder)
+        labels = (paths[0].name, paths[1].name) if paths[0].name != paths[1].name else (str(paths[0]), str(paths[1]))
+        request = replace(request, database=Database(paths[1]))
+        request.database.must_exist()
+    other = _read(request, configs, runs, lambda row: _is_asked_for(asked, row), bool(folder or date))
+    return replace(own, label=labels[0]), replace(other, label=labels[1])
+
+
+def _is_asked_for(asked: Mapping[str, str], row: MeasurementRow) -> bool:
+    one, date = row.conditions, asked.get(BEFORE)
+    versions = (asked.get(TORCH), one.torch_version), (asked.get(DRIVER), one.driver_version)
+    return (
+        is_meant(asked.get(DEVICE), one)
+        and (date is None or row.measurement.started_at < date)
+        and all(begin is None or is_version_of(begin, version) for begin, version in versions)
+    )
 
 
 def _read(
-    request: Request, configs: Sequence[ModelConfig], runs: OperatorRuns, other_device: str | None = None
-) -> _Data:
-    """Return all that is known of these models under any conditions, and on another device if one is named.
+    request: Request,
+    configs: Sequence[ModelConfig],
+    runs: OperatorRuns,
+    is_of_side: Callable[[MeasurementRow], bool] = lambda _: True,
+    has_other_code: bool = False,
+) -> _Side:
+    """Return all that is known of these models under any conditions, by rows of the device and of a side.
 
-    Counts are those of block 0 in any folder, or shipped ones. Raises UserError: a table is damaged, or no row is of
-    the device that is asked for.
+    Counts are those of block 0 in any folder, or shipped ones; with ``has_other_code`` those of the database first.
+    Raises UserError: a table is damaged, or no row is of the device that is asked for.
     """
     database = request.database
     variants = [under(config, chosen) for config in configs for chosen in ALL_CHOICES]
-    measured = database.full_model_measurements.rows(of_operators({model_tuple(variant) for variant in variants}))
-    wanted = {identity_of(variant) for variant in variants}
+    models, wholes_table = {model_tuple(one) for one in variants}, database.full_model_measurements
+    other_code: dict[str, str] = {}
+    if has_other_code and any(one.code for one in variants):
+        of_name = {without_code(model): model.key for model in models}
+        for row in filter(is_of_side, wholes_table.rows()):
+            model = parse_operator(row.operator, row.parameters, row.inputs, row.training_mode)
+            if (key := of_name.get(without_code(model))) is not None:
+                # The newest comes last.
+                other_code[key] = tuple_key(row.key)
+    keys = {other_code.get(model.key, model.key) for model in models}
+    measured = wholes_table.rows(lambda key: tuple_key(key) in keys)
+    wanted = {(other_code.get(key, key), composites) for key, composites in map(identity_of, variants)}
     table = counts_in(database.model_operators, {key for key, _ in wanted}.__contains__)
-    found = with_newer_pickles(table, (one for one in request.folders.readable() if identity_of(one) in wanted))
+    pickled = (one for one in request.folders.readable() if identity_of(one) in wanted)
+    found = with_newer_pickles(table, (one for one in pickled if not (has_other_code and identity_of(one) in table)))
     counts = {
         identity: counted_only(select(own, (EVERYTHING,)), runs).kept
         for identity, own in found.items()
@@ -255,82 +378,75 @@ def _read(
     }
     operators = {count.operator for one in counts.values() for count in one.counts}
     rows = database.operator_measurements.rows(of_operators(operators))
-    products = [row.conditions.device_product for row in (*measured, *rows)]
     if request.device is not None and request.is_product:
-        refuse_unknown(request.device, products)
-    if other_device is not None:
-        refuse_unknown(other_device, products)
+        refuse_unknown(request.device, (row.conditions.device_product for row in (*measured, *rows)))
+    measured, rows = (
+        [row for row in some if is_meant(request.device, row.conditions) and is_of_side(row)]
+        for some in (measured, rows)
+    )
     wholes = grouped(best_of_each_board(measured), lambda row: tuple_key(row.key))
     # By the key, because hashing the conditions of each row takes long.
     boards: dict[str, tuple[Conditions, dict[str | None, None]]] = {}
     for row in rows:
         boards.setdefault(conditions_key(row.key), (row.conditions, {}))[1][row.circumstances.device_uuid] = None
-    return _Data(counts, wholes, Measurements(rows), dict(boards.values()), runs, request.device, other_device)
+    return _Side(counts, wholes, Measurements(rows), dict(boards.values()), runs, other_code)
 
 
-def _reports(data: _Data, config: ModelConfig, other: ChosenConditions) -> Iterator[SideBySide]:
+def _reports(
+    sides: tuple[_Side, _Side], config: ModelConfig, other: ChosenConditions, asked: Mapping[str, str]
+) -> Iterator[SideBySide]:
     """Yield the comparisons of a model. Raises UserError: there is none; the message names the model."""
-    own = chosen_by(config)
-    if own == other and data.other_device is None:
-        raise UserError(f"{config.name}: has {other} itself; {data.measured([config])}")
-    sides = []
-    for chosen, is_other in ((own, False), (other, True)):
-        variant = under(config, chosen)
-        conditions = data.conditions_of(variant, is_other)
-        if not conditions:
-            place = f" on {data.other_device}" if is_other and data.other_device else ""
-            raise UserError(f"{config.name}: not measured with {chosen}{place}; {data.measured([config])}")
-        if identity_of(variant) not in data.counts:
-            raise UserError(f"{config.name}: not counted with {chosen}; run block 0 on such a config")
-        sides.append((variant, conditions))
-    (variant, conditions), (other_variant, other_conditions) = sides
-    pairs = [(one, another) for one in conditions for another in other_conditions]
-    fields = (*PRECISION_FIELDS, *(DEVICE_FIELDS if data.other_device else ()))
-    # A card is not compared with itself.
-    comparable = [pair for pair in pairs if differ_only_in(*pair, fields) and (own != other or pair[0] != pair[1])]
+    own, known = chosen_by(config), sides[0].measured([config])
+    if own == other and not asked:
+        raise UserError(f"{config.name}: has {other} itself; {known}")
+    rows = ",".join(f"{key}={value}" for key, value in asked.items())
+    models = [(side, under(config, chosen)) for side, chosen in zip(sides, (own, other), strict=True)]
+    for (side, model), chosen, place in zip(models, (own, other), ("beside", "by"), strict=True):
+        where = f" {place} rows of {rows}" if asked else ""
+        if not side.conditions_of(model):
+            raise UserError(f"{config.name}: not measured with {chosen}{where}; {known}")
+        if side.identity_of(model) not in side.counts:
+            raise UserError(f"{config.name}: not counted with {chosen}{where}; run block 0 on such a config")
+    own_conditions, other_conditions = (side.conditions_of(model) for side, model in models)
+    pairs = list(product(own_conditions, other_conditions))
+    fields = (*PRECISION_FIELDS, *ATTENTION_SWITCHES, *(name for key in asked for name in FIELDS_OF.get(key, ())))
+    comparable = [(one, another) for one, another in pairs if differ_only_in(one, another, fields)]
     if not comparable:
-        differences = ", ".join(pairs[0][0].differences(pairs[0][1]))
-        same = "with the same software on another device" if data.other_device else "on the same device and software"
-        raise UserError(f"{config.name}: measured with {own} and with {other}, but not {same} ({differences})")
+        one, another = min(pairs, key=lambda pair: len(pair[0].differences(pair[1])))
+        names = set(differing_fields((one, another)))
+        key = next((key for key, fields in FIELDS_OF.items() if names <= {*fields}), None)
+        remedy = "" if key is None else f"; add {key}={getattr(another, FIELDS_OF[key][0])} to --against"
+        differences = ", ".join(one.differences(another))
+        raise UserError(f"{config.name}: not measured under the same other conditions ({differences}){remedy}")
     for both in comparable:
-        candidates = list(zip((variant, other_variant), both, strict=True))
+        candidates = [(*model, conditions) for model, conditions in zip(models, both, strict=True)]
         is_one_product = both[0].device_product == both[1].device_product
         groups = [candidates] if is_one_product else [[one] for one in candidates]
-        these, others = (side for group in groups for side in _of_one_board(data, group))
-        yield side_by_side((replace(these, name=config.name), others), (own, other))
+        these, others = (result for group in groups for result in _of_one_board(group))
+        labels = sides[0].label, sides[1].label
+        yield side_by_side((replace(these, name=config.name), others), (own, other), labels)
 
 
-def _of_one_board(data: _Data, candidates: Sequence[tuple[ModelConfig, Conditions]]) -> list[ModelResult]:
-    """Return the sides of one device, of one board as far as possible.
+def _of_one_board(candidates: Sequence[tuple[_Side, ModelConfig, Conditions]]) -> list[ModelResult]:
+    """Return the results of one device, of one board as far as possible.
 
     Of several boards, that with the most sound wholes counts, then that with the largest share of the summed times,
     then the last, as in ``best_whole``.
     """
-    wholes = [data.wholes_of(*one) for one in candidates]
-    boards = dict.fromkeys(row.circumstances.device_uuid for rows in wholes for row in rows)
-    for _, conditions in candidates:
-        boards |= dict.fromkeys(data.boards.get(replace(conditions, cache=data.runs.cache), ()))
+    boards: dict[str | None, None] = {}
+    for side, config, conditions in candidates:
+        wholes = (row for row in side.wholes_of(config) if row.conditions == conditions)
+        boards |= dict.fromkeys(row.circumstances.device_uuid for row in wholes)
+    for side, _, conditions in candidates:
+        boards |= dict.fromkeys(side.boards.get(replace(conditions, cache=side.runs.cache), ()))
 
-    def rank(sides: Sequence[ModelResult], board: str | None) -> tuple[int, int, float]:
-        own = [side.whole for side in sides if side.whole is not None and side.board == board]
+    def rank(results: Sequence[ModelResult], board: str | None) -> tuple[int, int, float]:
+        own = [one.whole for one in results if one.whole is not None and one.board == board]
         sound = sum(not is_doubtful(whole) for whole in own)
-        return sound, len(own), sum(side.cost.board_ratio(board) for side in sides)
+        return sound, len(own), sum(one.cost.board_ratio(board) for one in results)
 
-    found = ((board, [_on_board(data, *one, board) for one in candidates]) for board in reversed(boards))
+    found = (
+        (board, [side.on_board(config, conditions, board) for side, config, conditions in candidates])
+        for board in reversed(boards)
+    )
     return max(found, key=lambda one: rank(one[1], one[0]))[1]
-
-
-def _on_board(data: _Data, config: ModelConfig, conditions: Conditions, board: str | None) -> ModelResult:
-    counts, measurements = data.counts[identity_of(config)], data.measurements.preferring(board)
-
-    def conditions_of(whole: MeasurementRow | None) -> Conditions:
-        return replace(conditions, cache=data.runs.cache) if whole is None else conditions_of_sum(whole, data.runs)
-
-    def sum_of(whole: MeasurementRow | None) -> ModelCost:
-        return sum_operators(counts, measurements, conditions_of(whole), data.runs.input_data)
-
-    wholes = data.wholes_of(config, conditions)
-    own = [row for row in wholes if row.circumstances.device_uuid == board] or wholes
-    whole, cost = best_whole(own, sum_of) if own else (None, sum_of(None))
-    selection = select(counts, (EVERYTHING,))
-    return ModelResult(conditions_of(whole), whole, cost, selection, measurements, data.runs, **named_as(config))

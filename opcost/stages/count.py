@@ -12,11 +12,13 @@ from functools import partial
 import torch
 from torch import nn
 
-from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.errors import AttentionRefusedError, CannotBuildError, CannotMeasureError, UserError
 from opcost.estimates import ratio_if_known
 from opcost.invocation import command
-from opcost.measuring.conditions import CONTIGUOUS, device_type_of, is_gpu
+from opcost.measuring.conditions import device_type_of, is_gpu
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
+from opcost.measuring.setting import ChosenConditions
+from opcost.operators.attention import refusal
 from opcost.operators.counts import FORMULA_REMEDY, OperatorCounts, of_operators, select, share
 from opcost.operators.grids import AnyGrid
 from opcost.operators.training import whole_case
@@ -37,7 +39,7 @@ from opcost.torch_backend.alone import count_grid
 from opcost.torch_backend.capture import capture
 from opcost.torch_backend.passes import in_phase
 from opcost.torch_backend.ready_model import REFUSALS
-from opcost.torch_backend.switches import autocast, reported_switches
+from opcost.torch_backend.switches import attending, autocast, reported_switches
 from opcost.torch_backend.workload import one_line, synchronize
 from opcost.units import some_of
 
@@ -202,6 +204,8 @@ def count_in_memory(request: RunRequest, config: ModelConfig, progress: Progress
 
     try:
         return counts_of(on_meta=True)
+    except AttentionRefusedError:
+        raise
     except UserError:
         # Some models run with values only.
         return counts_of(on_meta=False)
@@ -327,14 +331,25 @@ def _count_model(task: _Task) -> OperatorCounts:
                 mistake = f"{config.model_name} has no module of class {', '.join(unknown)}"
                 raise UserError(f"{config.where('composites')}: {mistake}; it has {', '.join(sorted(classes))}")
             warn_of_compiled(config.name, ready.model)
-            with reported_switches(config.model_name), context():
-                return capture(ready, task.model.operator, config.composites, name=config.name)
+            with reported_switches(config.model_name), attending(config.attention), context():
+                counts = capture(ready, task.model.operator, config.composites, name=config.name)
+                # A CPU refuses by itself, and for other reasons.
+                refused = [] if task.device == "cpu" else refusals(counts, config.attention)
+                if refused:
+                    text = f"attention {config.attention} alone cannot run a call of it on a GPU, because {refused[0]}"
+                    remedy = "choose another back end or form of its calls, or leave it out"
+                    raise AttentionRefusedError(f"{config.where('attention')}: {text}; {remedy}")
+                return counts
     except CannotBuildError as error:
         raise _not_built(task, error) from error
     except CannotMeasureError as error:
         raise UserError(_does_not_run(task, str(error))) from error
     except REFUSALS as error:
         raise UserError(_does_not_run(task, one_line(error))) from error
+
+
+def refusals(counts: OperatorCounts, backend: str) -> list[str]:
+    return list(dict.fromkeys(filter(None, (refusal(count.operator, backend) for count in counts.counts))))
 
 
 def _not_built(task: _Task, error: CannotBuildError) -> UserError:
@@ -373,8 +388,8 @@ def _does_not_run(task: _Task, reason: str) -> str:
     asked = {}
     if config.precision in DTYPES or config.precision in AUTOCAST_DTYPES:
         asked["precision"] = config.precision
-    if config.memory_format != CONTIGUOUS:
-        asked["memory_format"] = config.memory_format
+    usual = vars(ChosenConditions())
+    asked |= {key: own for key in ("memory_format", "attention") if (own := getattr(config, key)) != usual[key]}
     # A user's function may return the inputs.
     key = next((key for key in (*asked, "inputs", "input_size") if key in config.lines), "model_name")
     options = [(config.option(name), name, value) for name, value in asked.items()]

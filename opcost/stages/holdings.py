@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import partial
 
+from opcost.columns import grouped
 from opcost.comparing.data_set import data_columns, data_tables
 from opcost.errors import UserError, shortened
 from opcost.measuring.conditions import CHANNELS_LAST, Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
-from opcost.measuring.protocol import usual_protocol
+from opcost.measuring.protocol import MeasurementProtocol, usual_protocol
 from opcost.measuring.record import MeasurementRow
 from opcost.measuring.setting import is_meant, refuse_unknown
 from opcost.operators.counts import (
@@ -39,7 +40,8 @@ from opcost.operators.tuples import (
 from opcost.prediction.durations import ExpectedTimes, Size
 from opcost.running.expected_times import WHOLLY_READ_BYTES, sizes_in
 from opcost.running.request import Request
-from opcost.running.shipped_counts import counts_in, identity_of, with_newer_pickles
+from opcost.running.shipped_counts import Identity, counts_in, identity_of, with_newer_pickles
+from opcost.storage.configs import ModelConfig
 from opcost.storage.data_files import DataFolder
 from opcost.storage.database import Database
 from opcost.summing.in_state import limits_of
@@ -58,11 +60,29 @@ class PartialModel:
 
 
 @dataclass(frozen=True)
+class HeldTier:
+    """A tier of the configs under one set of conditions: the shares of its calls that have a row, and of their time.
+
+    ``uncounted`` of ``models`` are in no share, because they have no counts. The time of calls without a row is
+    expected. ``missing`` and ``expected_s`` are as in ``Holdings``.
+    """
+
+    tier: int
+    models: int
+    uncounted: int
+    calls_ratio: float | None
+    time_ratio: float | None
+    missing: int
+    expected_s: float
+
+
+@dataclass(frozen=True)
 class Holdings:
     """The tuples and wholes that have a row under one set of conditions.
 
     A model is ``complete`` if each operator that computes something has a row on each kind of its values. ``missing``
     is the number of tuples that any of the ``partial`` ones lacks, ``expected_s`` the time to measure each once.
+    ``tiers`` are those of configs in this precision.
     """
 
     conditions: Conditions
@@ -72,6 +92,7 @@ class Holdings:
     partial: tuple[PartialModel, ...]
     missing: int
     expected_s: float
+    tiers: tuple[HeldTier, ...] = ()
 
 
 def holdings(request: Request, execution: str | None = None, device: str | None = None) -> list[Holdings]:
@@ -82,12 +103,11 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
     """
     request.database.must_exist()
     database = request.database.read_once()
-    configs = request.models() if request.names else request.folders.readable()
+    configs = request.models() if request.names else request.folders.readable(with_grids=True)
     # Operators that compute something: the counts in the database, or newer pickles of the configs.
     counted = with_newer_pickles(counts_in(database.model_operators), configs)
-    models = {
-        identity: select(counts, (EVERYTHING,)).kept for identity, counts in counted.items() if not counts.model.is_grid
-    }
+    selected = {identity: select(counts, (EVERYTHING,)).kept for identity, counts in counted.items()}
+    models = {identity: counts for identity, counts in selected.items() if not counts.model.is_grid}
     counts = [count for one in models.values() for count in one.counts]
     rows, tuples = _rows(database, of_operators(count.operator for count in counts))
     wholes = database.full_model_measurements.rows()
@@ -114,8 +134,10 @@ def holdings(request: Request, execution: str | None = None, device: str | None 
         numbers = len(tuples.get(one.key, ())), len({tuple_key(row.key) for row in wholes if row.conditions == one})
         own = (row.circumstances for row in rows if row.conditions == one)
         protocol = usual_protocol(own, is_gpu=one.device_type != "cpu")
-        expected_s = partial(times[one.device_product].item_s, conditions=one, protocol=protocol)
-        found.append(_holdings(one, numbers, named, measurements, expected_s))
+        held = _Held(one, measurements, protocol, times[one.device_product])
+        of_tiers = grouped((each for each in configs if each.tier and each.precision == one.precision), _tier)
+        tiers = [held.tier(tier, of_tiers[tier], selected) for tier in sorted(of_tiers)]
+        found.append(held.holdings(numbers, named, tiers))
     found.sort(key=lambda one: (-one.tuples, -one.wholes))
     return sorted(found, key=lambda one: (one.conditions.device_type == "cpu", one.conditions.device_product))
 
@@ -137,38 +159,73 @@ def _rows(
     return table.rows(is_wanted), tuples
 
 
-def _holdings(
-    conditions: Conditions,
-    numbers: tuple[int, int],
-    models: Iterable[tuple[str, OperatorCounts]],
-    measurements: Measurements,
-    expected_s: Callable[[Case], float],
-) -> Holdings:
-    complete: list[str] = []
-    begun: list[PartialModel] = []
-    expected_of: dict[Case, float] = {}
-    for name, counts in models:
-        # A model without any row under these very conditions is not begun.
-        if not measurements.has_any(counts, conditions):
-            continue
-        cases = cases_of(counts.counts, CAPTURED, limits := limits_of(conditions))
-        wanted = (case for case in cases if case.state or limits is None)
-        missing = (case for case in wanted if measurements.find(case, conditions) is None)
-        of_model = {case: expected_s(case) for case in missing}
-        if of_model:
-            tuples = {case.operator for case in of_model}
-            begun.append(PartialModel(name, len(counts.counts), len(tuples), sum(of_model.values())))
-        else:
-            complete.append(name)
-        expected_of |= of_model
-    return Holdings(
-        conditions,
-        *numbers,
-        complete=tuple(sorted(complete)),
-        partial=tuple(sorted(begun, key=lambda one: (one.missing, one.name))),
-        missing=len({case.operator for case in expected_of}),
-        expected_s=sum(expected_of.values()),
-    )
+def _tier(config: ModelConfig) -> int:
+    return config.tier or 0
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The rows under one set of conditions, and the times of those that lack."""
+
+    conditions: Conditions
+    measurements: Measurements
+    protocol: MeasurementProtocol
+    times: ExpectedTimes
+
+    def _cases(self, counts: OperatorCounts) -> Counter[Case]:
+        """Return the cases of a model that have a row or are to have one, with their calls."""
+        cases = cases_of(counts.counts, CAPTURED, limits := limits_of(self.conditions))
+        return Counter({case: calls for case, calls in cases.items() if case.state or limits is None})
+
+    def _missing(self, cases: Iterable[Case]) -> dict[Case, float]:
+        """Return the cases without a row, and the time to measure each in s."""
+        missing = (case for case in cases if self.measurements.find(case, self.conditions) is None)
+        return {case: self.times.item_s(case, self.conditions, self.protocol) for case in missing}
+
+    def tier(self, tier: int, configs: Sequence[ModelConfig], counted: Mapping[Identity, OperatorCounts]) -> HeldTier:
+        identities = dict.fromkeys(map(identity_of, configs))
+        calls: Counter[Case] = Counter()
+        for identity in identities & counted.keys():
+            calls += self._cases(counted[identity])
+        missing = self._missing(calls)
+        times_s = {case: number * self.times.iteration_s(case, self.conditions) for case, number in calls.items()}
+        lacking = sum(calls[case] for case in missing), sum(times_s[case] for case in missing)
+        return HeldTier(
+            tier,
+            models=len(identities),
+            uncounted=len(identities - counted.keys()),
+            calls_ratio=1 - lacking[0] / calls.total() if calls else None,
+            time_ratio=1 - lacking[1] / sum(times_s.values()) if calls else None,
+            missing=len({case.operator for case in missing}),
+            expected_s=sum(missing.values()),
+        )
+
+    def holdings(
+        self, numbers: tuple[int, int], models: Iterable[tuple[str, OperatorCounts]], tiers: Iterable[HeldTier]
+    ) -> Holdings:
+        complete: list[str] = []
+        begun: list[PartialModel] = []
+        expected_of: dict[Case, float] = {}
+        for name, counts in models:
+            # A model without any row under these very conditions is not begun.
+            if not self.measurements.has_any(counts, self.conditions):
+                continue
+            of_model = self._missing(self._cases(counts))
+            if of_model:
+                tuples = {case.operator for case in of_model}
+                begun.append(PartialModel(name, len(counts.counts), len(tuples), sum(of_model.values())))
+            else:
+                complete.append(name)
+            expected_of |= of_model
+        return Holdings(
+            self.conditions,
+            *numbers,
+            complete=tuple(sorted(complete)),
+            partial=tuple(sorted(begun, key=lambda one: (one.missing, one.name))),
+            missing=len({case.operator for case in expected_of}),
+            expected_s=sum(expected_of.values()),
+            tiers=tuple(tiers),
+        )
 
 
 def _usual_name(model: OperatorTuple, composites: Sequence[str], precision: str) -> str | None:

@@ -7,7 +7,6 @@ import shutil
 import sys
 from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from opcost.invocation import command, pip_install
 from opcost.meters import gpus as all_gpus
@@ -19,7 +18,7 @@ from opcost.power.ports import GpuError, short_name
 from opcost.shipped import shipped_database, shipped_measurements
 from opcost.storage.database import Database
 from opcost.storage.files import UserFolders
-from opcost.version import __version__
+from opcost.version import __version__, version_of
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Info:
 def find_info(folders: UserFolders) -> Info:
     """Return what is found, without torch and in less than a second."""
     python = platform.python_version(), sys.executable
-    versions = Versions(__version__, *python, _version("torch"), _version("torchvision"))
+    versions = Versions(__version__, *python, version_of("torch"), version_of("torchvision"))
     no_meter_reason = rapl_unavailable_reason()
     cpu_meters = () if no_meter_reason else (short_name(RaplSampler().source.name),)
     gpus: list[DeviceInfo] = []
@@ -128,13 +127,6 @@ def find_info(folders: UserFolders) -> Info:
         ),
         (step, NextStep(command("show"), "rank the shipped models by energy")),
     )
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _gpu(vendor: GpuVendor, uuid: str) -> DeviceInfo:

@@ -96,19 +96,14 @@ def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> t
     _refuse_unshown(wanted, wanted.model_name)
     if wanted.training is not None and (text := mistake_of_precision(wanted.training, wanted.precision)):
         raise UserError(f"{wanted.where('precision')}: {text}")
-    named = ModelName.of(wanted.model_name)
     mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)
     if mistakes:
         config = _config_named(folders, wanted)
         raise UserError(*(mistakes if config is None else [_is_a_config(wanted, config)]))
-    if named.is_file:
+    if (code := wanted.code()) is not None:
         # It imports torch.
         from opcost.sources.python_file import facts_of
 
-        try:
-            code = find_code(named, Path.cwd())
-        except UserError as error:
-            raise UserError(*(f"{wanted.where('model_name')}: {line}" for line in error.lines)) from None
         _refuse_unshown(wanted, code.path)
         return replace(wanted, model_name=placed(code)), facts_of(code.function)
     operator = model_operator(wanted.model_name, None, wanted.input_size)

@@ -16,8 +16,9 @@ from opcost.comparing.corrections import is_in_state
 from opcost.errors import UserError
 from opcost.invocation import command
 from opcost.measuring.conditions import STATE, WARM, Conditions, measurement_key
+from opcost.measuring.flags import CASTING_DOUBT
 from opcost.measuring.protocol import FULL_LOOP_S, MeasurementProtocol, ProtocolFor, protocol_in_state
-from opcost.measuring.record import MeasurementRow
+from opcost.measuring.record import MeasurementRow, is_flagged
 from opcost.operators.counts import (
     CAPTURED,
     Case,
@@ -55,6 +56,7 @@ class OperatorsReport:
     ``besides_parts_s`` has its parts: start, drift checks; in a dry run they are expected.
     ``planned`` has the number of measurements to make for each reason, and ``assumed`` the versions on a device that is
     not here. ``board`` is the UUID of the board whose rows are most of the sum's time, None without rows or on a CPU.
+    ``doubts`` has the number of rows with each flag that casts doubt on them, and ``doubtful`` that of these rows.
     """
 
     name: str
@@ -79,6 +81,8 @@ class OperatorsReport:
     assumed: AssumedVersions | None = None
     has_whole: bool = True
     board: str | None = None
+    doubtful: int = 0
+    doubts: Mapping[str, int] = field(default_factory=dict)
 
 
 def measure_operators(
@@ -249,6 +253,8 @@ def _operators_report(
         assumed=assumed_versions(outcome.campaign.bench, request.setting),
         has_whole=config.grid is None,
         board=max(times_s, key=lambda board: times_s[board], default=None),
+        doubtful=sum(map(is_flagged, measured)),
+        doubts=Counter(flag.value for one in measured for flag in one.flags if flag in CASTING_DOUBT),
     )
 
 

@@ -4,28 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from opcost.comparing.corrections import corrections_under
 from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
-from opcost.comparing.predicted_run import Knowledge, PredictedCalls, PredictedRun, Range, run_under
+from opcost.comparing.predicted_run import (
+    ErrorsOfRuns,
+    Knowledge,
+    PredictedCalls,
+    PredictedRun,
+    Range,
+    run_under,
+    with_usual_zeros,
+)
 from opcost.comparing.ranking import Differences, SumErrors, sum_errors
 from opcost.errors import UserError
 from opcost.estimates import value_of
+from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, usual_execution
+from opcost.measuring.data_sheets import SHEETS, DataSheet
+from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
 from opcost.measuring.record import MeasurementRow, is_doubtful, time_of
-from opcost.measuring.setting import is_meant, refuse_unknown
-from opcost.operators.counts import EVERYTHING, OperatorCounts, case_key, conditions_key, of_operators, select
+from opcost.measuring.setting import are_chosen, is_meant, is_part_of
+from opcost.operators.counts import EVERYTHING, OperatorCounts, case_key, of_operators, of_phase, select
 from opcost.operators.model_inputs import Units
-from opcost.prediction.learned_costs import LearnedCosts, ModelCalls, from_bytes, to_bytes
+from opcost.operators.training import PARTS
+from opcost.operators.tuples import Phase
+from opcost.prediction.learned_costs import LearnedCosts, Lesson, ModelCalls, from_bytes, to_bytes
 from opcost.prediction.needed_memory import NeededMemory, needed_memory
-from opcost.prediction.samples import Samples, cases_of, family_of, feature_names, samples_of
+from opcost.prediction.samples import (
+    RECURRENT,
+    Card,
+    Samples,
+    card_of,
+    cases_of,
+    family_of,
+    feature_names,
+    samples_of,
+)
 from opcost.progress import Progress, reported
 from opcost.running.expected_times import numbers_of_rows
 from opcost.running.request import Request, RunRequest
@@ -40,7 +61,7 @@ from opcost.storage.schemas import is_listable, tuples_text
 from opcost.storage.table import CsvTable
 from opcost.summing.summation import EnergyBasis, Measurements, best_of_each_board
 from opcost.units import duration, percent, some_of
-from opcost.version import __version__
+from opcost.version import __version__, version_of
 
 BATCH_ARGUMENTS = ("batch", "batch_size")
 """Arguments of a user's function that are the number of samples of a run."""
@@ -54,7 +75,8 @@ class PredictionRequest:
     """The arguments of a prediction.
 
     ``batch`` replaces that of the model's input; None leaves it. ``device`` is a part of a product's name, None for the
-    one with the most rows. ``measure_next`` is the number of tuples in the list that is written.
+    one with the most rows. ``measure_next`` is the number of tuples in the list that is written. ``counted`` are the
+    config and the counts of a model that is an object, None for one that is found by its name.
     """
 
     wanted: WantedModel
@@ -62,6 +84,7 @@ class PredictionRequest:
     execution: str | None = None
     batch: int | None = None
     measure_next: int = 0
+    counted: tuple[ModelConfig, OperatorCounts] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +93,8 @@ class Prediction:
 
     The whole is the row that ``opcost show`` has, too; ``boards`` are the model's sound wholes, of all boards.
     ``samples`` is the number of measured operators that were learned from. ``memory`` is the least that a run needs.
-    ``written`` is the path of the list of tuples, None if none was wanted.
+    ``written`` is the path of the list of tuples, None if none was wanted. ``phases`` are the ``PARTS`` of a training
+    step, in order, each measured with the whole or predicted; they are empty of an inference pass.
     """
 
     run: PredictedRun
@@ -78,10 +102,17 @@ class Prediction:
     memory: NeededMemory
     written: str | None = None
     boards: tuple[MeasurementRow, ...] = ()
+    phases: tuple[Prediction, ...] = ()
 
     @property
     def result(self) -> ModelResult:
         return self.run.result
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of all its operators: that of a part of a step, or of a whole run."""
+        phases = {count.phase for count in self.result.counts.counts}
+        return phases.pop() if len(phases) == 1 else Phase.STEP
 
     @property
     def whole(self) -> MeasurementRow | None:
@@ -113,6 +144,12 @@ class Prediction:
     def power_w(self) -> float | None:
         return None if self.energy_j is None else self.energy_j.value / self.time_s.value
 
+    @property
+    def other_torch(self) -> str | None:
+        """The version of torch that is installed, None if there is none or rows are of the same release."""
+        here, rows = version_of("torch"), self.result.conditions.torch_version
+        return None if here is None or here.split(".")[:2] == rows.split(".")[:2] else here
+
     def per_unit(self, cost: Range | None) -> Range | None:
         """Return the part of a cost that one unit has, None if the units or the cost is unknown."""
         return None if self.result.units is None or cost is None else cost.times(1 / self.result.units.number)
@@ -132,23 +169,30 @@ def predictions(
     under such conditions.
     """
     database, configs = request.database, own_first(request.folders)
-    numbers, chains = numbers_of_rows(database.operator_measurements), database.calls_in_chains.rows()
+    ground, chains = Ground.of(request), database.calls_in_chains.rows()
     known: dict[Conditions, Knowledge] = {}
     for wish in wishes:
-        found = known_config(request.folders, wish.wanted, wish.batch)
-        config = found or _new_config(request, wish, configs)
-        conditions = conditions_for(numbers, wish.device, wish.execution, config.precision)
-        learned = known.get(conditions) or trained_before(request, conditions, cache, configs)
+        config, own = wish.counted or (_config_of(request, wish, configs), None)
+        under = ground.conditions_for(wish.device, wish.execution, config.precision)
+        learned = known.get(under) or trained_before(request, ground, under, cache, configs)
         if learned is None:
             # Before the model is counted, which may take a minute.
             require_packages()
-        counts = computing_counts(request, config, progress)
-        learned = known[conditions] = learned or trained(request, conditions, cache, progress)
+        counts = computing_counts(request, config, progress, own)
+        if config.training is not None and under.device_type != counts.device_type:
+            refuse_recurrent(config, counts)
+        learned = known[under] = learned or trained(request, ground, under, cache, progress)
+        # Of other operators rows with any attention are the same.
+        conditions = under.with_attention(config.attention)
         rows = Evidence(measurements_of(database, counts), chains)
         of_model = database.full_model_measurements.rows(of_operators([model_tuple(config)]))
-        wholes = [row for row in best_of_each_board(of_model) if row.conditions == conditions]
+        best = [row for row in best_of_each_board(of_model, with_parts=True) if row.conditions == conditions]
+        wholes = [row for row in best if not row.phase.is_part]
         whole = rows.result(select(counts, (EVERYTHING,)), wholes, conditions).whole if wholes else None
+        counts = with_usual_zeros(counts)
         run = run_under(counts, rows, conditions, learned, whole)
+        parts = [] if config.training is None else phases_of(counts, rows, learned, run, best)
+        samples = learned.learned.samples
         # A user's function may have got the batch as an argument.
         given = (value for name, value in config.arguments if name in BATCH_ARGUMENTS)
         shape = config.shape or next(((value,) for value in given if type(value) is int and value > 0), ())
@@ -156,11 +200,52 @@ def predictions(
         written = _write_next(request, config, run.calls, wish.measure_next) if wish.measure_next else None
         yield Prediction(
             run=replace(run, result=replace(run.result, name=config.name, input_size=shape, units=units)),
-            samples=learned.learned.samples,
+            samples=samples,
             memory=needed_memory(counts, conditions),
             written=written,
             boards=tuple(row for row in wholes if not is_doubtful(row)),
+            phases=tuple(Prediction(one, samples, needed_memory(one.result.counts, conditions)) for one in parts),
         )
+
+
+def config_and_counts(
+    request: RunRequest, wish: PredictionRequest, progress: Progress
+) -> tuple[ModelConfig, OperatorCounts]:
+    """Return the config of a model, perhaps one that is not written, and its counts. Raises UserError: see there."""
+    config = _config_of(request, wish, own_first(request.folders))
+    return config, computing_counts(request, config, progress)
+
+
+def _config_of(request: RunRequest, wish: PredictionRequest, configs: Sequence[ModelConfig]) -> ModelConfig:
+    return known_config(request.folders, wish.wanted, wish.batch) or _new_config(request, wish, configs)
+
+
+def refuse_recurrent(config: ModelConfig, counts: OperatorCounts) -> None:
+    """Refuse a step with recurrent layers: their backward is one operation on a GPU, elsewhere some for each time."""
+    names = sorted({one.operator.short_name for one in counts.counts if one.operator.short_name in RECURRENT})
+    if names:
+        text = f"the backward of {' and '.join(names)} is another on a GPU than where it was counted"
+        counting = command("count", config.name, has_code=config.code is not None)
+        raise UserError(f"{config.name}: {text}; run {counting} on the GPU, and predict from its counts")
+
+
+def phases_of(
+    counts: OperatorCounts,
+    rows: Evidence,
+    known: Knowledge,
+    step: PredictedRun,
+    measured: Sequence[MeasurementRow],
+) -> list[PredictedRun]:
+    """Return the ``PARTS`` of a training step, each with its row of the whole's board among ``measured``, if any."""
+    found, result = [], step.result
+    selection = select(counts, (EVERYTHING,))
+    for phase in PARTS:
+        own = of_phase(selection, phase).kept
+        of_board = (row for row in measured if row.phase is phase and row.circumstances.device_uuid == result.board)
+        part = None if result.whole is None else next(of_board, None)
+        if own.counts:
+            found.append(run_under(own, rows, result.conditions, known, part))
+    return found
 
 
 def measurements_of(database: Database, counts: OperatorCounts) -> Measurements:
@@ -182,9 +267,14 @@ def _new_config(request: RunRequest, wish: PredictionRequest, known: Sequence[Mo
     return config_of(folders, replace(same, input_size=(wish.batch, *config.input_size[1:])), allow_code, known)
 
 
-def computing_counts(request: RunRequest, config: ModelConfig, progress: Progress) -> OperatorCounts:
-    """Return the counts of operators that compute: shipped, pickled, or of a run. Raises UserError: there are none."""
-    counts = shipped_counts(request.database, [config]).get(config.name) or pickled(config, None)
+def computing_counts(
+    request: RunRequest, config: ModelConfig, progress: Progress, own: OperatorCounts | None = None
+) -> OperatorCounts:
+    """Return the counts of operators that compute: ``own`` ones, shipped, pickled, or of a run.
+
+    Raises UserError: there are none.
+    """
+    counts = own or shipped_counts(request.database, [config]).get(config.name) or pickled(config, None)
     if counts is None:
         from opcost.stages.count import count_in_memory
 
@@ -199,29 +289,87 @@ def computing_counts(request: RunRequest, config: ModelConfig, progress: Progres
     return kept
 
 
-def conditions_for(
-    numbers: Mapping[Conditions, int], device: str | None, execution: str | None, precision: str
-) -> Conditions:
-    """Return the conditions with the most rows of operators among those that are wanted.
+@dataclass(frozen=True)
+class Ground:
+    """The ground of predictions: the numbers of operators' rows by their conditions, and the data sheets by product."""
 
-    ``numbers`` are of rows. ``device`` is a part of a product's name, None for the product with the most rows;
-    ``execution`` is None for the usual one of the device. Raises UserError: there is none.
-    """
-    of_device = {one: number for one, number in numbers.items() if is_meant(device, one)}
-    if not of_device and device is not None:
-        refuse_unknown(device, (one.device_product for one in numbers))
-    fitting = {
-        one: number
-        for one, number in of_device.items()
-        if one.precision == precision
-        and one.cache == WARM
-        and one.execution == (execution or usual_execution(one.device_type))
-    }
-    if not fitting:
-        precisions = ", ".join(sorted({one.precision for one in of_device})) or "nothing"
-        place = "the database" if device is None else device
-        raise UserError(f"--precision {precision}: no measured operators of {place} in it, only in {precisions}")
-    return max(fitting, key=lambda one: fitting[one])
+    numbers: Mapping[Conditions, int]
+    sheets: Mapping[str, DataSheet]
+
+    @staticmethod
+    def of(request: Request) -> Ground:
+        return Ground(numbers_of_rows(request.database.operator_measurements), SHEETS)
+
+    def conditions_for(self, device: str | None, execution: str | None, precision: str) -> Conditions:
+        """Return the conditions with the most rows among those that are wanted, else what they would be.
+
+        ``device`` is a part of a product's name, None for the product with the most rows; ``execution`` is None for
+        the usual one of the device. Raises UserError: there is nothing to start from.
+        """
+        most = sorted(self.numbers, key=lambda one: -self.numbers[one])
+        of_device = [one for one in most if is_meant(device, one)]
+        sheets = [sheet for name, sheet in self.sheets.items() if device is not None and is_part_of(device, name)]
+        like = next(iter(of_device or (one for one in most if sheets and one.device_type == "cuda")), None)
+        if like is None:
+            rows = ", ".join(sorted({one.device_product for one in most})) or "no device"
+            text = f"no row and no data sheet of it; there are rows of {rows}, and sheets of {some_of([*self.sheets])}"
+            raise UserError(f"--device {device or 'cuda'}: {text}")
+        wanted = replace(
+            like, precision=precision, cache=WARM, execution=execution or usual_execution(like.device_type)
+        )
+        if not of_device:
+            sheet = sheets[0]
+            wanted = replace(
+                wanted,
+                device_product=sheet.product,
+                device_memory_bytes=sheet.memory_bytes,
+                device_power_limit_w=sheet.power_limit_w,
+            )
+        start = self.nearest_to(wanted)
+        names = ("device_type", "device_product", "precision", "execution")
+        is_measured = all(getattr(start, name) == getattr(wanted, name) for name in names)
+        return start if is_measured else wanted
+
+    def nearest_to(self, wanted: Conditions) -> Conditions:
+        """Return the conditions with rows whose rates can be scaled to those of others, which have the most alike.
+
+        Raises UserError: there are none.
+        """
+        fitting = [one for one in self.pool_of(wanted) if self.can_scale(one, wanted)]
+        if not fitting:
+            there = ", ".join(sorted({f"{one.execution} on {one.device_product}" for one in self.numbers})) or "nothing"
+            raise UserError(f"no operator was measured in {wanted.execution} on a device like this, only in {there}")
+        sizes = {**DTYPES, **AUTOCAST_DTYPES}
+
+        def unlikeness(one: Conditions) -> tuple[bool, bool, bool, int]:
+            is_other_size = (one.precision in sizes) != (wanted.precision in sizes)
+            is_other_card = one.device_product != wanted.device_product
+            return one.precision != wanted.precision, is_other_size, is_other_card, -self.numbers[one]
+
+        return min(fitting, key=unlikeness)
+
+    def pool_of(self, conditions: Conditions) -> list[Conditions]:
+        """Return the conditions whose rows are learned from together: of a type of device, in one execution."""
+        how = attrgetter("device_type", "execution", "cache")
+        return sorted((one for one in self.numbers if how(one) == how(conditions)), key=attrgetter("key"))
+
+    def can_scale(self, one: Conditions, other: Conditions) -> bool:
+        products = {one.device_product, other.device_product}
+        return len(products) == 1 or products <= self.sheets.keys()
+
+    def scaled(self, card: Card, start: Conditions, wanted: Conditions) -> Card:
+        """Return the card of conditions without enough rows, by the data sheets; without these it is the same."""
+        own, other = self.sheets.get(start.device_product), self.sheets.get(wanted.device_product)
+        if own is None or other is None:
+            return card
+        found = card.scaled(own, start.precision, other, wanted.precision)
+        return replace(found, power_limit_w=wanted.device_power_limit_w or found.power_limit_w)
+
+    def multiprocessors(self, conditions: Conditions) -> int:
+        if conditions.device_type == "cpu":
+            return conditions.cpu_threads or 1
+        sheet = self.sheets.get(conditions.device_product)
+        return USUAL if sheet is None else sheet.multiprocessors
 
 
 def _write_next(request: Request, config: ModelConfig, calls: Sequence[PredictedCalls], number: int) -> str:
@@ -249,18 +397,18 @@ def predicted_models(
     models = [one for one in data.models if one.config.name in names and one.counts and one.counts.counts]
     if cache is None or not models:
         return ()
-    numbers = Counter(conditions_key(row.key) for row in data.operator_rows)
+    ground = Ground.of(request)
     known: dict[Conditions, Knowledge | None] = {}
     # Reading them takes a second.
     configs = request.folders.sound_configs()
     found: list[PredictedRun] = []
     for model in sorted(models, key=lambda one: one.config.name):
-        fitting = [one for one in candidates if one.precision == model.config.precision]
+        fitting = [one for one in candidates if are_chosen(one, model.config)]
         if not fitting:
             continue
-        conditions = max(fitting, key=lambda one: numbers[one.key])
+        conditions = max(fitting, key=lambda one: ground.numbers.get(one, 0))
         if conditions not in known:
-            known[conditions] = trained_before(request, conditions, cache, configs)
+            known[conditions] = trained_before(request, ground, conditions, cache, configs)
         learned = known[conditions]
         if learned is not None and model.counts is not None:
             run = run_under(model.counts, data.evidence, conditions, learned)
@@ -277,8 +425,8 @@ FEWEST_SAMPLES = 3
 """The fewest measured operators that a prediction is learned from: the rates of products, of the memory and of calls
 are three. Intervals hold with so few, too (``docs/log/prediction.md``)."""
 
-TRAINING_S = 30.0
-"""The expected time of training on 7,000 samples with one core."""
+TRAINING_S = 75.0
+"""The expected time of training on 12,000 samples with one core."""
 
 READING_S = 10.0
 """The expected time before it, in which rows and counts are read."""
@@ -286,32 +434,11 @@ READING_S = 10.0
 PACKAGES = ("sklearn", "scipy", "threadpoolctl")
 """The modules of the extra ``predict`` of ``pyproject.toml``, which only training needs."""
 
-OF_PRODUCTS: Mapping[str, int] = MappingProxyType(
-    {
-        "NVIDIA B200": 148,
-        "NVIDIA H200": 132,
-        "NVIDIA H100 80GB HBM3": 132,
-        "NVIDIA H100 PCIe": 114,
-        "NVIDIA A100-SXM4-80GB": 108,
-        "NVIDIA A100-SXM4-40GB": 108,
-        "NVIDIA A100-PCIE-40GB": 108,
-        "NVIDIA A100 80GB PCIe": 108,
-        "NVIDIA A30": 56,
-        "NVIDIA A10": 72,
-        "NVIDIA L40S": 142,
-        "NVIDIA L4": 58,
-        "NVIDIA GeForce RTX 4090": 128,
-        "NVIDIA GeForce RTX 3090": 82,
-        "NVIDIA RTX A6000": 84,
-        "Tesla V100-SXM2-32GB": 80,
-        "Tesla V100-SXM2-16GB": 80,
-        "Tesla T4": 40,
-    }
-)
-"""The multiprocessors of GPUs; a CPU has its threads instead."""
-
 USUAL = 108
-"""The number for a GPU that is not listed. Only the features of tiles and waves use it."""
+"""The multiprocessors of a GPU without a data sheet. Only the features of tiles and waves use them."""
+
+ENOUGH_FOR_RATES = 50
+"""The fewest samples whose highest rates are those of a card, if there are others to scale."""
 
 
 def require_packages() -> None:
@@ -321,30 +448,62 @@ def require_packages() -> None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def trained(request: Request, conditions: Conditions, folder: Path, progress: Progress) -> Knowledge:
-    """Return the learned costs for the rows under some conditions, which a folder keeps until the rows change.
+Learned: TypeAlias = tuple[LearnedCosts, Mapping[str, ErrorsOfRuns]]
+"""Learned costs, and the errors of sums by the keys of conditions."""
+
+
+def trained(request: Request, ground: Ground, conditions: Conditions, folder: Path, progress: Progress) -> Knowledge:
+    """Return the learned costs under some conditions, which a folder keeps until the rows change.
 
     Raises UserError: there are too few rows, or a table is damaged. ModuleNotFoundError: a package is missing.
     """
     # Rows that are added during the training are not among what it learns.
-    name = _name(request, conditions, request.folders.sound_configs())
+    pool = ground.pool_of(conditions)
+    name = _name(request, pool, request.folders.sound_configs())
     found = kept_costs(name, folder)
     if found is None:
         require_packages()
-        found = _train(request, conditions, progress)
-        packed = (found.learned, {is_corrected: astuple(one) for is_corrected, one in found.sum_errors.items()})
-        keep(name, to_bytes(packed), folder, f"learned-{conditions.key}-*")
-    return found
+        found = _train(request, ground, pool, progress)
+        learned, errors = found
+        packed = {
+            key: {
+                str(phase): {is_corrected: astuple(one) for is_corrected, one in own.items()}
+                for phase, own in of_runs.items()
+            }
+            for key, of_runs in errors.items()
+        }
+        keep(name, to_bytes((learned, packed)), folder, f"learned-{_shared(pool)}-*")
+    return knowledge(found, ground, conditions)
 
 
 def trained_before(
-    request: Request, conditions: Conditions, folder: Path, configs: Iterable[ModelConfig]
+    request: Request, ground: Ground, conditions: Conditions, folder: Path, configs: Iterable[ModelConfig]
 ) -> Knowledge | None:
     """Return the learned costs that are kept for the present rows and models, None if there are none."""
-    return kept_costs(_name(request, conditions, configs), folder)
+    pool = ground.pool_of(conditions)
+    if not any(folder.glob(f"learned-{_shared(pool)}-*")):
+        # The name needs all rows and configs.
+        return None
+    found = kept_costs(_name(request, pool, configs), folder)
+    return None if found is None else knowledge(found, ground, conditions)
 
 
-def kept_costs(name: str, folder: Path) -> Knowledge | None:
+RUNS = (Phase.INFERENCE, Phase.STEP)
+"""The phases of whole runs, whose sums have errors of their own."""
+
+
+def knowledge(found: Learned, ground: Ground, conditions: Conditions) -> Knowledge:
+    """Return what is known under some conditions, with the rates of the nearest ones if these have too few rows."""
+    learned, errors = found
+    if conditions.key in learned.cards:
+        return Knowledge(learned.under(conditions.key), errors[conditions.key])
+    known = {one: number for one, number in ground.numbers.items() if one.key in learned.cards}
+    start = replace(ground, numbers=known).nearest_to(conditions)
+    card = ground.scaled(learned.cards[start.key], start, conditions)
+    return Knowledge(learned.under(start.key, card), errors[start.key], start)
+
+
+def kept_costs(name: str, folder: Path) -> Learned | None:
     """Return what a cache has under a name, None if it has nothing, or is damaged or of another version."""
     content = kept(name, folder)
     if content is None:
@@ -352,74 +511,101 @@ def kept_costs(name: str, folder: Path) -> Knowledge | None:
     try:
         learned, sum_errors = from_bytes(content)
         errors = {
-            is_corrected: SumErrors(Differences(*time), Differences(*energy), is_assumed)
-            for is_corrected, (time, energy, is_assumed) in sum_errors.items()
+            key: {
+                Phase(phase): {
+                    is_corrected: SumErrors(Differences(*time), Differences(*energy), is_assumed)
+                    for is_corrected, (time, energy, is_assumed) in own.items()
+                }
+                for phase, own in of_runs.items()
+            }
+            for key, of_runs in sum_errors.items()
         }
         # Arrays of another form would fail in the midst of use.
         learned.try_all()
+        is_whole = isinstance(learned, LearnedCosts) and learned.cards.keys() == errors.keys()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
-    is_whole = isinstance(learned, LearnedCosts) and len(errors) == len((True, False))
-    return Knowledge(learned, errors) if is_whole else None
+    are_whole = (of_runs.keys() == {*RUNS} for of_runs in errors.values())
+    of_both = (own.keys() == {True, False} for of_runs in errors.values() for own in of_runs.values())
+    return (learned, errors) if is_whole and all(are_whole) and all(of_both) else None
 
 
-def _train(request: Request, conditions: Conditions, progress: Progress) -> Knowledge:
+def _train(request: Request, ground: Ground, pool: Sequence[Conditions], progress: Progress) -> Learned:
     logging.getLogger(__name__).warning(
         "learning once from the measured operators, until rows change: about %s", duration(READING_S + TRAINING_S)
     )
-    configs = request.folders.sound_configs()
-    known = training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
-    if len(known.samples) < FEWEST_SAMPLES:
-        where = f"{conditions.device_product}, {conditions.precision}, {conditions.execution}"
-        raise UserError(
-            f"{where}: {len(known.samples)} measured operators; a prediction needs {FEWEST_SAMPLES} or more, so "
-            "measure models there, or name another --device or --precision"
-        )
+    data = read_ranking_data(request, request.folders.sound_configs(), (), under=pool)
+    known = {one: training_data(data, one) for one in pool}
+    known = {one: own for one, own in known.items() if len(own.samples) >= FEWEST_SAMPLES}
+    if not known:
+        number = sum(ground.numbers[one] for one in pool)
+        raise UserError(f"{number} measured operators; a prediction needs {FEWEST_SAMPLES} or more: measure models")
     # Only training needs scikit-learn.
     from opcost.learners import learned_from
 
     with reported(progress, 1, [TRAINING_S]):
         progress.begin("training")
-        multiprocessors = OF_PRODUCTS.get(conditions.device_product, USUAL)
-        if conditions.device_type == "cpu":
-            multiprocessors = conditions.cpu_threads or 1
-        learned = learned_from(known.samples, list(known.wholes.values()), multiprocessors)
-        progress.finish(f"learned from {len(known.samples)} measured operators")
-    return Knowledge(learned, known.sum_errors)
+        learned = learned_from(lessons_of(known, ground))
+        progress.finish(f"learned from {learned.samples} measured operators")
+    return learned, {one.key: own.sum_errors for one, own in known.items()}
 
 
-def _name(request: Request, conditions: Conditions, configs: Iterable[ModelConfig]) -> str:
+def lessons_of(known: Mapping[Conditions, TrainingData], ground: Ground) -> dict[str, Lesson]:
+    """Return the samples under each conditions by their keys, with the card's rates: scaled ones if samples are few."""
+    numbers = {one: len(own.samples) for one, own in known.items()}
+    enough = {one: number for one, number in numbers.items() if number >= ENOUGH_FOR_RATES}
+    with_rates = replace(ground, numbers=enough or numbers)
+    lessons: dict[Conditions, Lesson] = {}
+    for one in sorted(known, key=lambda one: one not in with_rates.numbers):
+        own = known[one]
+        if one not in with_rates.numbers and any(with_rates.can_scale(other, one) for other in enough):
+            start = with_rates.nearest_to(one)
+            card = ground.scaled(lessons[start].card, start, one)
+        else:
+            card = card_of(own.samples, ground.multiprocessors(one), one.device_power_limit_w)
+        lessons[one] = Lesson(own.samples, tuple(own.wholes.values()), card)
+    return {one.key: lesson for one, lesson in lessons.items()}
+
+
+def _shared(pool: Sequence[Conditions]) -> str:
+    """Return the text of what conditions have in common that are learned from together."""
+    return f"{pool[0].device_type}-{pool[0].execution}" if pool else "nothing"
+
+
+def _name(request: Request, pool: Sequence[Conditions], configs: Iterable[ModelConfig]) -> str:
     models = {model_tuple(config).key for config in configs}
-    return f"learned-{conditions.key}-{training_fingerprint(request.database, conditions, models)}.npz"
+    return f"learned-{_shared(pool)}-{training_fingerprint(request.database, pool, models)}.npz"
 
 
-LEARNING_VERSION = 8
+LEARNING_VERSION = 12
 """The version of what is learned from the same rows. It grows with each change of methods or intervals."""
 
 
-def training_fingerprint(database: Database, conditions: Conditions, models: Iterable[str] = ()) -> str:
-    """Return 16 hexadecimal digits that depend on the rows under these conditions, and on the version.
+def training_fingerprint(database: Database, pool: Sequence[Conditions], models: Iterable[str] = ()) -> str:
+    """Return 16 hexadecimal digits that depend on the rows under any of these conditions, and on the version.
 
     ``models`` are the keys of those whose wholes are learned from. Raises UserError: the table of cache chains is
     damaged.
     """
-    version = f"{__version__} {LEARNING_VERSION} {conditions.key} {feature_names()} {sorted(models)}"
+    version = f"{__version__} {LEARNING_VERSION} {[one.key for one in pool]} {feature_names()} {sorted(models)}"
     found = hashlib.sha256(version.encode())
-    suffix = f"-{conditions.key}".encode()
+    suffixes = tuple(f"-{one.key}".encode() for one in pool)
     operators = set()
     for line in _lines(database.operator_measurements):
         key = line.partition(b",")[0]
-        if key.endswith(suffix):
+        if key.endswith(suffixes):
             operators.add(key.partition(b"-")[0])
             found.update(line)
     for line in _lines(database.full_model_measurements):
-        if line.partition(b",")[0].endswith(suffix):
+        if line.partition(b",")[0].endswith(suffixes):
             found.update(line)
     for line in _lines(database.model_operators):
         # The second cell is the key of the model's operator.
         if line.partition(b",")[2].partition(b",")[0].partition(b"-")[0] in operators:
             found.update(line)
-    found.update(repr(corrections_under(database.calls_in_chains.rows(), conditions)).encode())
+    chains = database.calls_in_chains.rows()
+    for one in pool:
+        found.update(repr(corrections_under(chains, one)).encode())
     return found.hexdigest()[:16]
 
 
@@ -431,11 +617,11 @@ def _lines(table: CsvTable[Any]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Samples, the calls among them of measured wholes by name, and the errors of sums."""
+    """Samples, the calls among them of measured wholes by name, and the errors of sums as ``Knowledge`` has them."""
 
     samples: Samples
     wholes: Mapping[str, ModelCalls]
-    sum_errors: Mapping[bool, SumErrors]
+    sum_errors: ErrorsOfRuns
 
 
 def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
@@ -448,8 +634,7 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
     cases = cases_of(data.operator_rows, data.operator_counts, conditions)
     frozen = {key: frozenset(names) for key, names in families.items()}
     of_case = {case_key(key): place for place, key in enumerate(cases)}
-    # Errors of training steps are none of inference.
-    results, wholes = [one for one in data.results(conditions) if not one.phases], {}
+    results, wholes = data.results(conditions), {}
     for one in results:
         parts = one.cost.parts
         is_sound = one.whole is not None and one.is_complete and not one.is_whole_flagged
@@ -457,4 +642,8 @@ def training_data(data: RankingData, conditions: Conditions) -> TrainingData:
             places = tuple(of_case[part.case.key] for part in parts)
             family = family_of(models[one.name].model)
             wholes[one.name] = ModelCalls(family, places, tuple(part.occurrences for part in parts))
-    return TrainingData(samples_of(cases, data.operator_counts, frozen), wholes, sum_errors(results))
+    # Errors of training steps are none of inference.
+    errors = {
+        phase: sum_errors([one for one in results if bool(one.phases) is (phase is Phase.STEP)]) for phase in RUNS
+    }
+    return TrainingData(samples_of(cases, data.operator_counts, frozen), wholes, errors)

@@ -39,6 +39,7 @@ from opcost.stages.compare import ComparingReport, find_comparisons
 from opcost.stages.count import CountFailure, count_operators, warn_of_compiled
 from opcost.stages.make_configs import config_text, found_or_written, scratch_folder
 from opcost.stages.measure_operators import Protocols, UnitReport, measure_units
+from opcost.stages.predict import Prediction, PredictionRequest, predict
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import Choice, NothingMeasuredError, ShownModel, show
 from opcost.stages.wanted_model import WantedModel
@@ -99,7 +100,7 @@ class CostOnDevice:
 class ModelProfile:
     """The profile of one model; FLOPs and bytes are those of one run.
 
-    ``config`` is the path of its config, None in a dry run and of an object, which have none that stays.
+    ``config`` is the path of its config, None if none stays: of an object, and of a model that is not measured.
     With a ``flop_missing_reason`` the run has at least these FLOPs. ``missing_ratio`` is the share of the run in
     no operator, None if it is small; ``missing_operations`` names its operations. ``input_size`` is that of the
     first input, batch first; it is empty if it is unknown, with an ``input_size_missing_reason``.
@@ -162,7 +163,8 @@ def profile(
     """Profile models: each step is left out whose result is there, so that an interrupted profile goes on.
 
     The names of models in the request are not used. Without ``measuring`` they are only counted, on shapes if possible,
-    and the costs are those in the database. Raises UserError: a model does not exist, or does not run on its input.
+    and the costs are those in the database; as in a dry run, the request's own folder is then a temporary one. Raises
+    UserError: a model does not exist, or does not run on its input.
     """
     found = found_or_written(request.folders, wanted, request.allow_code)
     configs = [config for config, _ in found]
@@ -176,20 +178,23 @@ def profile(
                 config.path.parent.rmdir()
     if failures:
         raise UserError(*failures.values())
-    # A dry run has a folder of its own.
-    return profile_counted(request, configs, progress, measuring, is_kept=not request.dry_run)
+    is_kept = measuring is not None and not request.dry_run
+    return profile_counted(request, configs, progress, measuring, is_kept)
 
 
 def profile_counted(
     request: RunRequest, configs: Sequence[ModelConfig], progress: Progress, measuring: Measuring | None, is_kept: bool
 ) -> Profile:
-    """Profile models that are counted, see ``profile``; ``is_kept`` says whether their configs last longer."""
+    """Profile models that are counted, see ``profile``; ``is_kept`` says whether their own configs last."""
     request = replace(request, names=tuple(config.name for config in configs), operators=EVERY_OPERATOR)
     if measuring is None:
         found = _without_measuring(request, configs)
     else:
         found = _measured(request, configs, progress, measuring)
-    return found if is_kept else replace(found, models=tuple(replace(one, config=None) for one in found.models))
+    left = {str(config.path) for config in configs if is_kept or not config.path.is_relative_to(request.folders.own)}
+    return replace(
+        found, models=tuple(one if one.config in left else replace(one, config=None) for one in found.models)
+    )
 
 
 def _measured(request: RunRequest, configs: Sequence[ModelConfig], progress: Progress, measuring: Measuring) -> Profile:
@@ -397,6 +402,16 @@ def profile_object(
             open_bench = partial(open_local_bench, ready={model_tuple(counted.config): counted.ready})
             measuring = Measuring(Protocols(protocol_for, protocol_for), open_bench, lambda _: None)
         return profile_counted(counted.request, [counted.config], progress, measuring, is_kept=False)
+
+
+def predict_object(
+    request: RunRequest, own: ObjectModel, choice: Choice, cache: Path, progress: Progress
+) -> Prediction:
+    """Return the cost of a model that is an object, measured or predicted. Raises UserError: see ``predictions``."""
+    with counted_object(request, own) as one:
+        wanted, counted = WantedModel(one.config.model_name), (one.config, one.counts)
+        wish = PredictionRequest(wanted, choice.device, choice.execution, counted=counted)
+        return predict(one.request, wish, cache, progress)
 
 
 @dataclass(frozen=True)

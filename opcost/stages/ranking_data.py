@@ -14,10 +14,10 @@ from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
 from opcost.measuring.record import MeasurementRow, is_doubtful
-from opcost.measuring.setting import is_meant
+from opcost.measuring.setting import are_chosen, is_meant
 from opcost.operators.counts import (
     EVERYTHING,
-    OperatorCount,
+    CountsByPhase,
     OperatorCounts,
     Selection,
     of_operators,
@@ -80,35 +80,46 @@ class CountedModel:
 class RankingData:
     """All models, and the rows of their operators and of cache chains.
 
-    ``operator_counts`` has the FLOPs and bytes of each operator in the database by its key, whether or not its model
-    has a config. ``newest`` has each set of conditions with the time of its newest row. ``idle_powers_w`` are those of
-    boards by the newest qualification that has one.
+    ``operator_counts`` has the FLOPs and bytes of each operator in the database, whether or not its model has a config.
+    ``newest`` has each set of conditions with the time of its newest row. ``idle_powers_w`` are those of boards by the
+    newest qualification that has one.
     """
 
     models: tuple[CountedModel, ...]
     operator_rows: Sequence[MeasurementRow]
-    operator_counts: Mapping[str, OperatorCount]
+    operator_counts: CountsByPhase
     evidence: Evidence
     newest: Mapping[Conditions, str]
     idle_powers_w: Mapping[str, float] = field(default_factory=dict)
+    _results: dict[tuple[str, str], ModelResult | None] = field(default_factory=dict, repr=False, compare=False)
 
     def roofline(self, conditions: Conditions) -> Roofline | None:
         rows = (row for row in self.operator_rows if row.conditions == conditions)
         return roofline_of_rows(rows, self.operator_counts)
 
-    def results(self, conditions: Conditions) -> list[ModelResult]:
+    def results(self, conditions: Conditions, names: Collection[str] | None = None) -> list[ModelResult]:
+        """Return the results of the models that are measured under some conditions, None for all; each is made once."""
         found = []
-        for model in self.models:
-            # A sum that consists of rows under other conditions only is none under these.
-            if model.config.precision == conditions.precision and self.is_measured(model, conditions):
-                selection = None if model.counts is None else select(model.counts, (EVERYTHING,))
-                wholes = [row for row in model.wholes if row.conditions == conditions]
-                one = self.evidence.result(selection, wholes, conditions)
-                cost = one.cost if one.cost.parts else NOTHING_SUMMED
-                if one.whole is not None or cost.parts:
-                    phases = () if model.config.training is None else self._phases(model, selection, one)
-                    found.append(replace(one, cost=cost, phases=phases, **named_as(model.config)))
-        return found
+        for name, model in ((one.config.name, one) for one in self.models):
+            if names is None or name in names:
+                place = name, conditions.key
+                if place not in self._results:
+                    self._results[place] = self._result(model, conditions)
+                found.append(self._results[place])
+        return [one for one in found if one is not None]
+
+    def _result(self, model: CountedModel, conditions: Conditions) -> ModelResult | None:
+        # A sum that consists of rows under other conditions only is none under these.
+        if not are_chosen(conditions, model.config) or not self.is_measured(model, conditions):
+            return None
+        selection = None if model.counts is None else select(model.counts, (EVERYTHING,))
+        wholes = [row for row in model.wholes if row.conditions == conditions]
+        one = self.evidence.result(selection, wholes, conditions)
+        cost = one.cost if one.cost.parts else NOTHING_SUMMED
+        if one.whole is None and not cost.parts:
+            return None
+        phases = () if model.config.training is None else self._phases(model, selection, one)
+        return replace(one, cost=cost, phases=phases, **named_as(model.config))
 
     def _phases(self, model: CountedModel, selection: Selection | None, step: ModelResult) -> tuple[ModelResult, ...]:
         # Those under the conditions of the whole, on its board.
@@ -132,7 +143,7 @@ class RankingData:
         """Return whether the whole of a model, or all that its operators move, is measured; on any device if None."""
 
         def is_own(one: Conditions) -> bool:
-            return one.precision == model.config.precision and is_meant(device, one)
+            return are_chosen(one, model.config) and is_meant(device, one)
 
         counts, ratio = model.counts, self.evidence.measurements.measured_ratio
         is_summed = counts is not None and any(ratio(counts, one) == 1 for one in filter(is_own, self.newest))
@@ -144,7 +155,7 @@ def read_ranking_data(
     configs: Sequence[ModelConfig],
     names: Collection[str],
     known: Mapping[str, OperatorCounts] | None = None,
-    under: Conditions | None = None,
+    under: Collection[Conditions] | None = None,
 ) -> RankingData:
     """Return all that is known of these models; ``names`` are those that the user chose.
 
@@ -193,11 +204,11 @@ def read_ranking_data(
     )
 
 
-def _restricted(wanted: Callable[[str], bool], conditions: Conditions | None) -> Callable[[str], bool]:
-    if conditions is None:
+def _restricted(wanted: Callable[[str], bool], under: Collection[Conditions] | None) -> Callable[[str], bool]:
+    if under is None:
         return wanted
-    suffix = f"-{conditions.key}"
-    return lambda key: key.endswith(suffix) and wanted(key)
+    suffixes = tuple(f"-{one.key}" for one in under)
+    return lambda key: key.endswith(suffixes) and wanted(key)
 
 
 def _counts(

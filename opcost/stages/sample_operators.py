@@ -89,7 +89,7 @@ def sample_operators(
     }
     known = {
         key: count
-        for key, count in counts_of_operators(models).items()
+        for (key, _), count in counts_of_operators(models).items()
         if count.operator.short_name not in DEPENDING_ON_VALUES
     }
     numbers = Counter(count.operator.short_name for count in known.values())

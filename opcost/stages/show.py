@@ -30,7 +30,7 @@ from opcost.measuring.conditions import (
 )
 from opcost.measuring.precisions import Precision
 from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
-from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
+from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, are_chosen, device_mistake, is_meant
 from opcost.operators.counts import tuple_key
 from opcost.operators.model_inputs import Unit
 from opcost.operators.training import INFERENCE, MODES, TRAINING
@@ -38,7 +38,7 @@ from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request
 from opcost.running.shipped_counts import identity_of
 from opcost.stages.predict import predicted_models
-from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, read_ranking_data
+from opcost.stages.ranking_data import BoardDifferences, CountedModel, RankingData, board_differences, read_ranking_data
 from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of, usual_name
 from opcost.storage.configs import ModelConfig, is_glob, model_tuple, under
 from opcost.storage.files import cache_folder
@@ -192,6 +192,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     device has that name, or a table is damaged.
     """
     request.database.must_exist()
+    request = replace(request, folders=request.folders.read_once())
     _refuse_empty_globs(request)
     # Roofs and expected errors rest on all models, so that they do not depend on the choice.
     readable = {config.name: config for config in request.folders.readable() if config.mode == choice.mode}
@@ -360,10 +361,9 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
 
 @dataclass(frozen=True)
 class _Set:
-    """A set of conditions with the results of all models that are measured under it, and the names of those to show."""
+    """A set of conditions, and the names of the models to show under it."""
 
     conditions: Conditions
-    results: tuple[ModelResult, ...]
     names: tuple[str, ...]
 
 
@@ -375,23 +375,26 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
     sets have only the models that are not measured under a preferred one.
     """
 
+    def fitting(one: Conditions) -> list[CountedModel]:
+        return [model for model in data.models if are_chosen(one, model.config)]
+
+    wholes = {
+        one: sum(any(row.conditions == one for row in model.wholes) for model in fitting(one)) for one in candidates
+    }
+    equals = Counter(wholes.values())
+
     def suitability(one: Conditions) -> tuple[int, float, str]:
-        fitting = [model for model in data.models if model.config.precision == one.precision]
-        wholes = sum(any(row.conditions == one for row in model.wholes) for model in fitting)
         ratio = data.evidence.measurements.measured_ratio
-        shares = (ratio(model.counts, one) for model in fitting if model.counts is not None)
-        return wholes, sum(shares), data.newest[one]
+        alike = fitting(one) if equals[wholes[one]] > 1 else ()
+        return wholes[one], sum(ratio(model.counts, one) for model in alike if model.counts), data.newest[one]
 
     left, found = set(names), []
     for conditions in sorted(candidates, key=suitability, reverse=True):
-        # Results of all models take long.
-        if any(model.config.name in left and data.is_measured(model, conditions) for model in data.models):
-            results = tuple(data.results(conditions))
-            measured = [one for one in results if one.name in left]
-            # Costs of a token are not compared with those of an image.
-            for of_unit in grouped(measured, lambda one: Unit.SAMPLE if one.units is None else one.units.unit).values():
-                found.append(_Set(conditions, results, tuple(one.name for one in of_unit)))
-            left.difference_update(one.name for one in measured)
+        measured = data.results(conditions, left)
+        # Costs of a token are not compared with those of an image.
+        for of_unit in grouped(measured, lambda one: Unit.SAMPLE if one.units is None else one.units.unit).values():
+            found.append(_Set(conditions, tuple(one.name for one in of_unit)))
+        left.difference_update(one.name for one in measured)
     return found
 
 
@@ -411,7 +414,7 @@ def _rankings(
         circumstances = (row.circumstances for row in data.operator_rows if row.conditions == conditions)
         needs_rows = any(model.needs_rows for model in shown)
         # A model in fp32 or TF32 is the same tuple.
-        fitting = (model for model in data.models if model.config.precision == conditions.precision)
+        fitting = (model for model in data.models if are_chosen(conditions, model.config))
         found.append(
             DeviceRanking(
                 product,
@@ -432,8 +435,8 @@ def _rankings(
 
 def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
     """Return the models to show in order. The errors of their sums rest on all models."""
-    roofline, errors = data.roofline(one.conditions), sum_errors(one.results)
-    named = (result for result in one.results if result.name in one.names)
+    roofline, errors = data.roofline(one.conditions), sum_errors(data.results(one.conditions))
+    named = data.results(one.conditions, one.names)
     own_counts = (count for model in data.models if model.counts is not None for count in model.counts.counts)
     counts = [*data.operator_counts.values(), *own_counts]
     models = {model.name: model for model in completed(named, counts, data.evidence.measurements)}

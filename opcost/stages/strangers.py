@@ -44,7 +44,7 @@ from opcost.torch_backend.capture import repeatable
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, is_free, total
 from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.repeated_calls import Layer, ObservingMode, Operation
-from opcost.torch_backend.switches import precision
+from opcost.torch_backend.switches import switched
 from opcost.torch_backend.workload import EagerWorkload, as_graph, beside, operator_call, refused_calls
 from opcost.units import millijoules, milliseconds, some_of
 
@@ -162,7 +162,7 @@ def verify_strangers(
             raise UserError("--device cpu: strangers are measured on a GPU; name one with --device cuda")
         rows: dict[Case, tuple[Cost, Cost, str]] = {}
         for config in host_configs:
-            with precision(config.precision):
+            with switched(config.precision, config.attention):
                 host, doubt = _host(apparatus, config, request.code_of(config))
                 for case in drawn:
                     progress.begin(f"{case.operator.short_name} in {host.name}")

@@ -19,8 +19,7 @@ from opcost.comparing.model_result import Evidence
 from opcost.comparing.predicted_run import run_under
 from opcost.comparing.sweep_sizes import BreakLine, Curve, curves_of, figures_of, replaced
 from opcost.errors import UserError
-from opcost.measuring.conditions import CONTIGUOUS, Conditions, measurement_key, usual_execution
-from opcost.measuring.precisions import TORCH_DEFAULT
+from opcost.measuring.conditions import Conditions, measurement_key, usual_execution
 from opcost.measuring.protocol import MeasurementProtocol, iterations_after, protocol_for
 from opcost.measuring.setting import Setting, is_meant
 from opcost.measuring.sweep_record import (
@@ -53,14 +52,15 @@ from opcost.prediction.durations import (
 )
 from opcost.prediction.needed_memory import largest_activations_bytes
 from opcost.progress import Progress
-from opcost.running.bench import Bench, HoldingBench
+from opcost.running.bench import Bench, HoldingBench, open_child_bench
 from opcost.running.campaign import costs_of, in_one_line
 from opcost.running.engine import Job, OpenBench, Worker, carry_out, executor_of
-from opcost.running.expected_times import BETWEEN_S, numbers_of_rows, opening_parts_s, size_of
+from opcost.running.expected_times import BETWEEN_S, opening_parts_s, size_of
 from opcost.running.plan import Block, Wanted, by_key, planned_blocks
+from opcost.running.planned_bench import bench_opener
 from opcost.running.request import RunRequest
 from opcost.stages.make_configs import config_of, configs_of, scratch_folder
-from opcost.stages.predict import computing_counts, conditions_for, measurements_of, trained
+from opcost.stages.predict import Ground, computing_counts, measurements_of, trained
 from opcost.stages.wanted_model import WantedModel, named_configs
 from opcost.storage.code_files import lacks_parameter
 from opcost.storage.configs import ModelConfig, model_tuple
@@ -123,13 +123,13 @@ def sweep_of(request: RunRequest, wanted: WantedModel, axis: Axis | None) -> Swe
             remedy = "write the sizes as a list there (input_size or batch)"
             raise UserError(f"{config.path}: it has keys that no option of a sweep gives; {remedy}")
         wanted = same
-    wanted_sizes = [_of_size(wanted, axis.kind, size) for size in axis.sizes]
-    with scratch_folder(request.folders, []) as folders:
-        found = configs_of(folders, wanted_sizes, request.allow_code)
-    code = found[0].code
+    code = wanted.code()
     if code and not wanted.input_size and lacks_parameter(code, axis.kind.value):
         remedy = f"add it, such as def {code.function}({axis.kind.value})"
         raise UserError(f"{code.path}: {code.function} has no parameter {axis.kind.value!r}; {remedy}")
+    wanted_sizes = [_of_size(wanted, axis.kind, size) for size in axis.sizes]
+    with scratch_folder(request.folders, []) as folders:
+        found = configs_of(folders, wanted_sizes, request.allow_code)
     return _sweep(request, _name(wanted, axis.kind), axis, wanted.input_size, found)
 
 
@@ -161,7 +161,7 @@ def _name(wanted: WantedModel, kind: AxisKind) -> str:
             one, other = kind.changed(wanted.input_size, 1), kind.changed(wanted.input_size, 2)
             texts = ["N" if first != second else text for first, second, text in zip(one, other, texts, strict=True)]
         parts.append("x".join(texts))
-    parts += [value for value in (wanted.precision, wanted.memory_format) if value not in (TORCH_DEFAULT, CONTIGUOUS)]
+    parts += replace(wanted, training=None).given_keys.values()
     parts += [f"{name}={value}" for name, value in wanted.arguments]
     parts += [f"{kind.value} N"] if kind is AxisKind.CONTEXT else []
     return " ".join(parts)
@@ -358,11 +358,10 @@ class SweepJob(Job):
 
 @dataclass(frozen=True)
 class CurveWish:
-    """Where to predict: a part of a product's name, whether it is the device that measures, and the execution."""
+    """Where to predict: a part of a product's name, and the execution."""
 
     device: str | None
     execution: str | None
-    is_here: bool = False
 
 
 @dataclass(frozen=True)
@@ -386,13 +385,9 @@ def predict_sweep(
             counted[point] = "; ".join(error.lines)
     learned, missing = None, ""
     try:
-        numbers = numbers_of_rows(request.database.operator_measurements)
-        if wish.is_here and numbers and not any(is_meant(wish.device, one) for one in numbers):
-            products = " or ".join(f"'{name}'" for name in sorted({one.device_product for one in numbers}))
-            remedy = f"predict for another device with --no-measure --device: {products}"
-            raise UserError(f"no operator was measured on {wish.device}; {remedy}")
-        conditions = conditions_for(numbers, wish.device, wish.execution, sweep.points[0].config.precision)
-        learned = trained(request, conditions, cache, progress)
+        ground = Ground.of(request)
+        conditions = ground.conditions_for(wish.device, wish.execution, sweep.points[0].config.precision)
+        learned = trained(request, ground, conditions, cache, progress)
     except UserError as error:
         missing = "; ".join(error.lines)
     except ModuleNotFoundError as error:
@@ -564,3 +559,35 @@ def keep_sizes(database: Database, result: SweepResult) -> None:
 
     if result.sizes:
         database.sweep_sizes.replace_rows(update)
+
+
+@dataclass(frozen=True)
+class SweepWish:
+    """The wanted figures of a sweep: measurements by a protocol, None for those that are there, and predictions."""
+
+    protocol: SweepProtocol | None
+    is_predicted: bool = True
+
+
+def run_sweep(request: RunRequest, sweep: Sweep, wish: SweepWish, cache: Path, progress: Progress) -> SweepResult:
+    """Measure and predict a sweep, and return its rows; those of a sweep that measured are kept.
+
+    A dry run has what is planned, and nothing predicted. Raises UserError: nothing is known of any size.
+    """
+    database, device, execution = request.database, request.device, request.setting.execution
+    if wish.protocol is None:
+        measured = recorded(database, sweep, device, execution)
+    else:
+        opener = bench_opener(request) if request.dry_run else open_child_bench
+        measured = measure_sweep(request, sweep, wish.protocol, opener, progress)
+    if request.dry_run:
+        return nothing_of(sweep) if measured is None else result_of(database, sweep, measured, {})
+    if measured is not None:
+        conditions = next(iter(measured.conditions.values()))
+        device, execution = conditions.device_product, conditions.execution
+    curve = CurveWish(device, execution)
+    predicted = predict_sweep(request, sweep, curve, cache, progress) if wish.is_predicted else {}
+    result = result_of(database, sweep, measured, predicted)
+    if wish.protocol is not None:
+        keep_sizes(database, result)
+    return result

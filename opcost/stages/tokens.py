@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 
 from opcost.comparing.predicted_run import Range
+from opcost.errors import AttentionRefusedError, UserError
 from opcost.estimates import ratio_if_known, total_if_known
 from opcost.measuring.precisions import TORCH_DEFAULT
+from opcost.operators.attention import ANY_BACKEND, IMPLEMENTATION, form_and_backend
 from opcost.operators.counts import OperatorCount
-from opcost.operators.generation import DECODE, PREFILL, generation_arguments
+from opcost.operators.generation import DECODE, GENERATING, PREFILL, generation_arguments
 from opcost.operators.model_names import TRANSFORMERS
 from opcost.operators.tuples import tensor_specs
 from opcost.progress import Progress, reported
 from opcost.running.request import RunRequest
-from opcost.stages.predict import Prediction, PredictionRequest, predictions
+from opcost.stages.predict import Prediction, PredictionRequest, config_and_counts, predictions
 from opcost.stages.wanted_model import WantedModel
 from opcost.storage.database import Database
 from opcost.storage.language_models import LanguageModel
@@ -41,11 +44,16 @@ class WorkPart(str, Enum):
 
 @dataclass(frozen=True)
 class Point:
-    """A run: a prefill of a prompt of ``context`` tokens, or a decode step of which each text attends to as many."""
+    """A run: a prefill of a prompt of ``context`` tokens, or a decode step of which each text attends to as many.
+
+    ``attention`` is a kind of ``operators.attention``; ``execution`` is None for the usual one.
+    """
 
     mode: str
     batch: int
     context: int
+    attention: str = ANY_BACKEND
+    execution: str | None = None
 
     @property
     def tokens(self) -> int:
@@ -54,8 +62,10 @@ class Point:
 
     def wanted(self, wish: TokenRequest) -> WantedModel:
         size, name = (self.batch, self.tokens // self.batch), f"{TRANSFORMERS}:{wish.model.class_name}"
-        model = WantedModel(name, size, wish.precision, arguments=wish.model.arguments)
-        return model.with_arguments(generation_arguments(self.mode, self.context))
+        form, backend = form_and_backend(self.attention)
+        model = WantedModel(name, size, wish.precision, attention=backend, arguments=wish.model.arguments)
+        own = {} if form is None else {IMPLEMENTATION: form}
+        return model.with_arguments({**generation_arguments(self.mode, self.context), **own})
 
 
 @dataclass(frozen=True)
@@ -65,13 +75,16 @@ class TokenCost:
     The energy is None if it is unknown, and so are the shares of its parts then. ``weights_ratio`` and ``cache_ratio``
     are shares of the bytes that operators read and write. ``idle_ratio`` is the card's idle power times the time, over
     the energy; None if no qualification has that power. ``least_bytes`` of memory are needed for weights, the largest
-    operator and the cache; ``is_too_much`` says whether the device has less.
+    operator and the cache; ``is_too_much`` says whether the device has less. ``libraries`` are the versions that the
+    model was counted and measured with. ``is_attention_known`` is False if attention has no row of its kind.
     """
 
     point: Point
     time_s: Range
     energy_j: Range | None
     is_measured: bool
+    libraries: tuple[str | None, str | None]
+    is_attention_known: bool
     outside_time_ratio: float
     time_ratios: Mapping[WorkPart, float]
     energy_ratios: Mapping[WorkPart, float] | None
@@ -122,6 +135,8 @@ class RequestCost:
 
     size: RequestSize
     batch: int
+    attention: str
+    execution: str | None
     time_s: Range
     energy_j: Range | None
     prefill_time_ratio: float
@@ -132,7 +147,8 @@ class RequestCost:
 class TokenRequest:
     """The grid: batches and contexts of decode steps; the same contexts are the prompts of prefills.
 
-    ``requests`` are made of further points.
+    ``requests`` are made of further points. All are of each kind of attention in each execution, None for the usual
+    one, but for those ``refused``: mode, kind of attention, and the reason.
     """
 
     name: str
@@ -141,15 +157,27 @@ class TokenRequest:
     contexts: tuple[int, ...]
     precision: str = TORCH_DEFAULT
     device: str | None = None
-    execution: str | None = None
+    executions: tuple[str | None, ...] = (None,)
     requests: tuple[RequestSize, ...] = ()
+    attentions: tuple[str, ...] = (ANY_BACKEND,)
+    refused: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def kinds(self) -> list[tuple[str, str | None]]:
+        """Each kind of attention in each execution."""
+        return list(product(self.attentions, self.executions))
 
     @property
     def points(self) -> list[Point]:
         prompts = dict.fromkeys([*self.contexts, *(one.prompt for one in self.requests)])
         contexts = dict.fromkeys([*self.contexts, *(length for one in self.requests for length in one.lengths)])
-        prefills = [Point(PREFILL, PREFILL_BATCH, prompt) for prompt in prompts]
-        return prefills + [Point(DECODE, batch, context) for batch in self.batches for context in contexts]
+        runs = [(PREFILL, PREFILL_BATCH, prompt) for prompt in prompts]
+        runs += [(DECODE, batch, context) for batch in self.batches for context in contexts]
+        points = [Point(*run, *kind) for run in runs for kind in self.kinds]
+        return [one for one in points if not self.is_refused(one.attention, one.mode)]
+
+    def is_refused(self, attention: str, *modes: str) -> bool:
+        return any(kind == attention and mode in modes for mode, kind, _ in self.refused)
 
 
 @dataclass(frozen=True)
@@ -162,16 +190,18 @@ class TokenReport:
     device_product: str
     precision: str
     execution: str
+    refused: tuple[tuple[str, str, str], ...]
 
 
 def tokens(request: RunRequest, wish: TokenRequest, cache: Path, progress: Progress) -> TokenReport:
     """Return the costs of all points. Raises UserError: the model cannot be counted, or nothing is measured."""
     found: list[tuple[Point, Prediction]] = []
-    asked = [PredictionRequest(point.wanted(wish), wish.device, wish.execution) for point in wish.points]
+    asked = [PredictionRequest(point.wanted(wish), wish.device, point.execution) for point in wish.points]
     made = predictions(request, asked, cache, Progress())
     with reported(progress, len(wish.points)):
         for point in wish.points:
-            progress.begin(f"{point.mode} {point.batch} x {point.context}")
+            kind = " ".join(one for one in (point.attention, point.execution) if one not in {ANY_BACKEND, None})
+            progress.begin(f"{point.mode} {point.batch} x {point.context} {kind}".rstrip())
             found.append((point, next(made)))
             progress.finish(milliseconds(found[-1][1].time_s.value))
     conditions = found[0][1].result.conditions
@@ -180,11 +210,35 @@ def tokens(request: RunRequest, wish: TokenRequest, cache: Path, progress: Progr
     return TokenReport(
         name=wish.name,
         costs=tuple(costs.values()),
-        requests=tuple(request_cost(costs, size, batch) for size in wish.requests for batch in wish.batches),
+        requests=tuple(
+            request_cost(costs, size, batch, kind)
+            for size, batch, kind in product(wish.requests, wish.batches, wish.kinds)
+            if not wish.is_refused(kind[0], *GENERATING)
+        ),
         device_product=conditions.device_product,
         precision=conditions.precision,
         execution=conditions.execution,
+        refused=wish.refused,
     )
+
+
+def without_refused(request: RunRequest, wish: TokenRequest) -> TokenRequest:
+    """Return a grid without the modes that a kind of attention cannot run. Raises UserError: nothing is left.
+
+    The smallest point of each is counted: the form of its calls is that of all.
+    """
+    refused = list[tuple[str, str, str]]()
+    for mode, kind in product(GENERATING, wish.attentions):
+        point = next(one for one in wish.points if (one.mode, one.attention) == (mode, kind))
+        if form_and_backend(kind)[1] != ANY_BACKEND:
+            try:
+                config_and_counts(request, PredictionRequest(point.wanted(wish)), Progress())
+            except AttentionRefusedError as error:
+                refused.append((mode, kind, str(error)))
+    left = replace(wish, refused=tuple(refused))
+    if not left.points:
+        raise UserError(*(f"{mode}, {kind}: {reason}" for mode, kind, reason in refused))
+    return left
 
 
 def idle_power_w(database: Database, product: str) -> float | None:
@@ -211,6 +265,9 @@ def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCo
         time_s=found.time_s,
         energy_j=found.energy_j,
         is_measured=found.whole is not None,
+        libraries=(found.result.counted_with, found.result.measured_with),
+        is_attention_known=found.whole is not None
+        or WorkPart.ATTENTION not in {part_of(one.count) for one in run.calls},
         outside_time_ratio=run.outside_time_ratio,
         time_ratios=times or {},
         energy_ratios=energies,
@@ -222,10 +279,12 @@ def token_cost(point: Point, found: Prediction, idle_w: float | None) -> TokenCo
     )
 
 
-def request_cost(costs: Mapping[Point, TokenCost], size: RequestSize, batch: int) -> RequestCost:
+def request_cost(
+    costs: Mapping[Point, TokenCost], size: RequestSize, batch: int, kind: tuple[str, str | None]
+) -> RequestCost:
     """Return the cost of a request from those of its prefill, and of its first and last step."""
-    prefill = costs[Point(PREFILL, PREFILL_BATCH, size.prompt)]
-    steps = [costs[Point(DECODE, batch, length)] for length in size.lengths]
+    prefill = costs[Point(PREFILL, PREFILL_BATCH, size.prompt, *kind)]
+    steps = [costs[Point(DECODE, batch, length, *kind)] for length in size.lengths]
     time_s = Range.sum_of([prefill.time_s, *(step.time_s.times(size.made / 2) for step in steps)])
     energies = [prefill.energy_j, *(step.energy_of_token_j for step in steps)]
     known = [one for one in energies if one is not None]
@@ -235,6 +294,8 @@ def request_cost(costs: Mapping[Point, TokenCost], size: RequestSize, batch: int
     return RequestCost(
         size=size,
         batch=batch,
+        attention=kind[0],
+        execution=kind[1],
         time_s=time_s,
         energy_j=energy_j,
         prefill_time_ratio=prefill.time_s.value / time_s.value,

@@ -39,7 +39,7 @@ from opcost.torch_backend.meta_device import like_a_device
 from opcost.torch_backend.passes import Context, running_calls
 from opcost.torch_backend.probes import Kernel, Mark, profiled
 from opcost.torch_backend.ready_model import REFUSALS, ReadyModel
-from opcost.torch_backend.switches import autocast, precision
+from opcost.torch_backend.switches import autocast, switched
 from opcost.torch_backend.workload import one_line, operator_workload
 from opcost.units import milliseconds, percent
 
@@ -273,7 +273,7 @@ def compare_kernels(
         profiled(lambda mark: None)
         for config in configs:
             progress.begin(config.name)
-            with precision(config.precision):
+            with switched(config.precision, config.attention):
                 report = _compare(config, apparatus.device, request.code_of(config))
             conditions = apparatus.conditions(request.setting_of(config))
             key, moment = kernel_key(model_tuple(config).key, conditions), present_moment()

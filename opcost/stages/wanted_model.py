@@ -13,19 +13,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from opcost.errors import UserError, shortened
+from opcost.errors import CannotBuildError, UserError, shortened
 from opcost.invocation import ALLOW_CODE, command
 from opcost.measuring.conditions import CONTIGUOUS
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.protocol import FULL_LOOP_S
+from opcost.measuring.setting import ChosenConditions
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.counts import EVERYTHING, OperatorCounts
 from opcost.operators.generation import DECODE_CONTEXT
 from opcost.operators.model_names import ModelName, UserCode
-from opcost.operators.training import TRAINING, Training
+from opcost.operators.training import INFERENCE, TRAINING, Training
 from opcost.operators.tuples import PlainValue
 from opcost.running.request import Request
-from opcost.sources.registry import published_models
-from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders
+from opcost.sources.registry import check_that_code_may_run, published_models
+from opcost.storage.code_files import check_function, find_code
+from opcost.storage.configs import WHITELIST, ModelConfig, ModelFolders, chosen_by
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS, is_counted
 from opcost.storage.schemas import argument_in, case_name, tree_text, without_size
 from opcost.units import some_of
@@ -52,6 +55,7 @@ class WantedModel:
     input_size: tuple[int, ...] = ()
     precision: str = TORCH_DEFAULT
     memory_format: str = CONTIGUOUS
+    attention: str = ANY_BACKEND
     weights_name: None = None
     inputs: None = None
     training: Training | None = None
@@ -67,8 +71,8 @@ class WantedModel:
     @property
     def given_keys(self) -> Mapping[str, str]:
         """The keys of its config that are not at their default, besides name, size and arguments: those of options."""
-        how = {"precision": (self.precision, TORCH_DEFAULT), "memory_format": (self.memory_format, CONTIGUOUS)}
-        changed = {key: own for key, (own, default) in how.items() if own != default}
+        usual = vars(ChosenConditions())
+        changed = {key: own for key, default in usual.items() if (own := getattr(self, key)) != default}
         return changed if self.training is None else {**changed, **self.training.keys}
 
     @property
@@ -91,16 +95,41 @@ class WantedModel:
         """Return the model with further arguments, which replace its own of the same names."""
         return replace(self, arguments=tuple(sorted({**dict(self.arguments), **further}.items())))
 
+    def code(self) -> UserCode | None:
+        """Return the user's code, None for other models. Raises UserError: there is none, see ``check_function``."""
+        named = ModelName.of(self.model_name)
+        if not named.is_file:
+            return None
+        try:
+            code = find_code(named, Path.cwd())
+            check_function(code, dict(self.arguments))
+            return code
+        except CannotBuildError as error:
+            raise UserError(f"{self.where(error.key or 'model_name')}: {error}") from None
+        except UserError as error:
+            raise UserError(*(f"{self.where('model_name')}: {line}" for line in error.lines)) from None
+
     @staticmethod
     def from_arguments(arguments: Namespace) -> WantedModel:
-        """Return the model that a command line names. Raises UserError: an argument for building it cannot be read."""
-        return WantedModel(
+        """Return the model that a command line names.
+
+        Raises UserError: an argument for building it cannot be read; or the model is code that may not run, or whose
+        text shows a mistake, which is found before torch is imported.
+        """
+        wanted = WantedModel(
             arguments.model,
             arguments.input_size or (),
             arguments.precision,
             arguments.memory_format,
+            arguments.attention,
+            training=training_in(arguments),
             arguments=arguments_of(arguments.argument),
         )
+        if ModelName.of(wanted.model_name).is_file:
+            if not arguments.allow_code:
+                raise UserError(*check_that_code_may_run(wanted))
+            wanted.code()
+        return wanted
 
     @staticmethod
     def of(config: ModelConfig) -> WantedModel | None:
@@ -110,7 +139,7 @@ class WantedModel:
         """
         code, step = config.code, config.training
         name = config.model_name if code is None else placed(code)
-        how = config.precision, config.memory_format
+        how = config.precision, config.memory_format, config.attention
         training = None if step is None else Training(step.loss, step.optimizer)
         wanted = WantedModel(name, config.input_size, *how, training=training, arguments=config.arguments)
         if not wanted.is_described_by(config):
@@ -124,6 +153,17 @@ class WantedModel:
         own = {**USUAL_KEYS, **vars(self)}
         # 1, 1.0 and True are equal in Python, but build different models.
         return all(repr(getattr(config, key)) == repr(value) for key, value in own.items())
+
+
+def training_in(arguments: Namespace) -> Training | None:
+    """Return the training step of a command line, None at inference. Raises UserError: it has options of the other."""
+    given = {key: value for key in ("loss", "optimizer") if (value := getattr(arguments, key, None))}
+    # Not all commands have the option.
+    if getattr(arguments, "mode", INFERENCE) == TRAINING:
+        return Training(**given)
+    for key in given:
+        raise UserError(f"--{key}: it is of a training step; add --mode {TRAINING}, or leave it out")
+    return None
 
 
 def arguments_of(texts: Sequence[str]) -> tuple[tuple[str, PlainValue], ...]:
@@ -169,11 +209,11 @@ def known_config(folders: ModelFolders, wanted: WantedModel, batch: int | None) 
         usual = usual_name(complete.base_name, complete)
         found = [config for config in cases_in(folders, usual) if complete.is_described_by(config)]
         return replace(found[0], given_by=wanted.option_for) if found else None
-    if replace(wanted, precision=plain.precision, memory_format=plain.memory_format) != plain:
+    if replace(wanted, **vars(ChosenConditions())) != plain:
         return None
     meant = [one for one in cases_in(folders, name) if folders.is_meant(one, name) and batch in (None, one.batch_size)]
-    how = wanted.precision, wanted.memory_format
-    alike = [one for one in meant if (one.precision, one.memory_format) == how] or (meant if wanted == plain else [])
+    how = ChosenConditions(wanted.precision, wanted.memory_format, wanted.attention)
+    alike = [one for one in meant if chosen_by(one) == how] or (meant if wanted == plain else [])
     return _only_case(alike, name, f"{wanted.where('model_name')}: ")
 
 
@@ -186,11 +226,10 @@ def _only_case(configs: Sequence[ModelConfig], name: str, place: str) -> ModelCo
 
 def usual_name(base: str, model: WantedModel | ModelConfig) -> str:
     """Return the usual name of the folder of a model with its size; another model may have it."""
-    precision = None if model.precision == TORCH_DEFAULT else model.precision
-    memory_format = None if model.memory_format == CONTIGUOUS else model.memory_format
+    others = (own for key, default in vars(ChosenConditions()).items() if (own := getattr(model, key)) != default)
     context = dict(model.arguments).get(DECODE_CONTEXT)
     of_step = context if isinstance(context, int) else None
-    name = case_name(base, model.input_size or None, precision, memory_format, of_step)
+    name = case_name(base, model.input_size or None, of_step, *others)
     return name if model.training is None else f"{name}_{TRAINING}"
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from opcost.errors import LONGEST_SHOWN, UserError, shortened
-from opcost.operators.model_names import PACKAGE_FILE, SUFFIX, ModelName, UserCode, fingerprint_of, is_own
+from opcost.errors import LONGEST_SHOWN, CannotBuildError, UserError, shortened
+from opcost.operators.model_names import NOT_THERE, PACKAGE_FILE, SUFFIX, ModelName, UserCode, fingerprint_of, is_own
 
 MAXIMUM_BYTES = 2_000_000
 MAXIMUM_WORDS = 120_000
@@ -21,6 +24,9 @@ has 1 kB for each word, and its parser takes the square of a name's length."""
 
 _WORD = re.compile(rb"[\w\x80-\xff]+|[^\w\s\x80-\xff]")
 _DOTTED = re.compile(rb"(?:\.[\s\\]*[\w\x80-\xff]+[\s\\]*)+")
+
+_MORE_NAMES = re.compile(rb"import\s*\*|\b(?:__getattr__|exec|globals|locals|modules|setattr|vars)\b")
+"""Words by which a module may get names that its file does not have."""
 
 
 def find_code(named: ModelName, folder: Path) -> UserCode:
@@ -43,13 +49,62 @@ def find_code(named: ModelName, folder: Path) -> UserCode:
     return UserCode(path, root, named.name, given, names, fingerprint_of(texts), module)
 
 
+def check_function(code: UserCode, arguments: Collection[str]) -> None:
+    """Raise a ``CannotBuildError`` if the text of a file shows that it lacks the function, or this an argument.
+
+    Required arguments may be missing. A name that the file may get in another way than by a plain statement is taken
+    to be there.
+    """
+    content = _content_of(Path(code.path))
+    body = ast.parse(content).body
+    mentions = re.findall(rb"\b%s\b\s*(\(?)" % re.escape(code.function.encode()), content)
+    if not (mentions or _MORE_NAMES.search(content)):
+        raise code.no_function(NOT_THERE, [node.name for node in body if isinstance(node, ast.FunctionDef)])
+    # Where the name stands without a call, the module may give it to something else.
+    signature = _signature_in(body, code.function) if all(mentions) else None
+    if signature is not None:
+        code.check_arguments(signature, arguments, may_lack=True)
+
+
+class _Text(str):
+    """A default value, shown as it is written."""
+
+    __repr__ = str.__str__
+
+
+def _signature_in(body: Sequence[ast.stmt], name: str) -> inspect.Signature | None:
+    """Return the signature of a plain function, None for anything else."""
+    found = [node for node in body if getattr(node, "name", None) == name]
+    if len(found) != 1 or not isinstance(found[0], ast.FunctionDef) or found[0].decorator_list:
+        return None
+    kinds, own = inspect.Parameter, found[0].args
+    positional = [*own.posonlyargs, *own.args]
+    defaults = [*[None] * (len(positional) - len(own.defaults)), *own.defaults, *own.kw_defaults]
+    with_default = dict(zip((*positional, *own.kwonlyargs), defaults, strict=True))
+    of_kinds: Mapping[Any, Sequence[ast.arg | None]] = {
+        kinds.POSITIONAL_ONLY: own.posonlyargs,
+        kinds.POSITIONAL_OR_KEYWORD: own.args,
+        kinds.VAR_POSITIONAL: [own.vararg],
+        kinds.KEYWORD_ONLY: own.kwonlyargs,
+        kinds.VAR_KEYWORD: [own.kwarg],
+    }
+    parameters = []
+    for kind, one in ((kind, one) for kind, ones in of_kinds.items() for one in ones if one is not None):
+        default = with_default.get(one)
+        parameters.append(kinds(one.arg, kind, default=kinds.empty if default is None else _Text(ast.unparse(default))))
+    with suppress(ValueError):
+        return inspect.Signature(parameters)
+    # Python refuses two parameters of one name when it runs the file.
+    return None
+
+
 def lacks_parameter(code: UserCode, name: str) -> bool:
     """Return whether a plain function's text shows that it has no such parameter; False for anything else."""
-    body = ast.parse(_content_of(Path(code.path))).body
-    functions = [node.args for node in body if isinstance(node, ast.FunctionDef) and node.name == code.function]
-    if len(functions) != 1 or functions[0].kwarg:
-        return False
-    return name not in {one.arg for one in (*functions[0].args, *functions[0].kwonlyargs)}
+    try:
+        check_function(code, [name])
+    except CannotBuildError:
+        return True
+    return False
 
 
 @dataclass(frozen=True)

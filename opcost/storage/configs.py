@@ -21,6 +21,7 @@ from opcost.errors import UserError, quoted
 from opcost.measuring.conditions import CHANNELS_LAST, CONTIGUOUS
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES, TORCH_DEFAULT
 from opcost.measuring.setting import ChosenConditions
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.grids import AnyGrid, TupleList, place_of
 from opcost.operators.model_inputs import DescribedInputs, Unit, Units
 from opcost.operators.model_names import GRID, TORCHVISION, ModelName, UserCode
@@ -33,6 +34,7 @@ from opcost.operators.tuples import (
     OperatorTuple,
     PlainValue,
     Structure,
+    attending_by,
     model_operator,
     run_under,
     stored_as,
@@ -71,7 +73,7 @@ class ModelConfig:
     ``weights_name`` is absolute or begins with ``~``. ``input_size`` has the batch first; it is empty if there are
     ``inputs``, or the model comes with them. ``composites`` are besides those of all models. ``own_folder`` is the
     folder for files about the case, None for that of ``path``. ``given_by`` returns the option that gave a key, None
-    for the file.
+    for the file. ``tier`` says how soon a database is to hold it, 1 first.
     """
 
     name: str
@@ -82,6 +84,7 @@ class ModelConfig:
     done: bool
     precision: str = TORCH_DEFAULT
     memory_format: str = CONTIGUOUS
+    attention: str = ANY_BACKEND
     unit: Unit = Unit.SAMPLE
     seed: int = DEFAULT_SEED
     composites: tuple[str, ...] = ()
@@ -90,6 +93,7 @@ class ModelConfig:
     code: UserCode | None = None
     training: Training | None = None
     grid: AnyGrid | None = None
+    tier: int | None = None
     own_folder: Path | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     lists: tuple[str, ...] = field(default=(), compare=False, repr=False)
@@ -169,7 +173,9 @@ def load_config(
         configs = _cases_of(document, found, own_folder, mistakes)
     elif found is not None:
         grid, lines = found.grid, _lines(document)
-        whole = ModelConfig(name, path, f"{GRID}:{grid.name}", None, (), found.done, found.precision, grid=grid)
+        whole = ModelConfig(
+            name, path, f"{GRID}:{grid.name}", None, (), found.done, found.precision, grid=grid, tier=found.tier
+        )
         configs = [replace(whole, own_folder=own_folder, lines=lines)]
     if path.name == GRID_NAME and path.with_name(SUMMARY_NAME).exists():
         mistakes.append((1, f"beside a {SUMMARY_NAME}, which describes a model; move one to another folder"))
@@ -203,6 +209,7 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             done=found.done if isinstance(found.done, bool) else name in found.done,
             precision=case.precision,
             memory_format=case.memory_format,
+            attention=case.attention,
             unit=found.unit_of_costs,
             seed=found.seed,
             composites=tuple(found.composites),
@@ -210,6 +217,7 @@ def _cases_of(document: Document, found: Summary, own_folder: Path, mistakes: li
             inputs=described_inputs(found.inputs),
             code=code,
             training=found.training,
+            tier=found.tier,
             own_folder=own_folder / name if lists else own_folder,
             lines=_lines(document),
             lists=lists,
@@ -369,10 +377,23 @@ class ModelFolders:
     own: Path
     shipped: Path | None = None
     taken: frozenset[str] = frozenset()
+    _loaded: dict[tuple[Path, Path], list[ModelConfig]] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def of(folders: UserFolders) -> ModelFolders:
         return ModelFolders(folders.measurements, folders.shipped_measurements)
+
+    def read_once(self) -> ModelFolders:
+        """Return the same folders for a command that changes no config: each is read at most once."""
+        return self if self._loaded is not None else replace(self, _loaded={})
+
+    def _load(self, folder: str, check: Callable[[ModelConfig], list[str]] | None = None) -> list[ModelConfig]:
+        place, known = (self.path_of(folder), self.own / folder), self._loaded if check is None else None
+        if known is None:
+            return load_config(*place, check)
+        if place not in known:
+            known[place] = load_config(*place)
+        return known[place]
 
     def configs(
         self, patterns: Sequence[str], check: Callable[[ModelConfig], list[str]] | None = None
@@ -389,10 +410,10 @@ class ModelFolders:
             raise UserError(*lines, *mistakes)
         return [config for config in configs if any(_is_meant(one, config) for one in chosen[config.config_name])]
 
-    def readable(self) -> list[ModelConfig]:
+    def readable(self, with_grids: bool = False) -> list[ModelConfig]:
         """Return the cases of all models and warn of configs with a mistake; a ``UserError`` if none is left."""
         configs, lines = self.read(self.names())
-        models = [config for config in configs if config.grid is None]
+        models = [config for config in configs if with_grids or config.grid is None]
         if not models:
             raise UserError(*(lines or [f"{self.own}: contains grids and no model; add one ({HELP})"]))
         for line in lines:
@@ -407,7 +428,7 @@ class ModelFolders:
         lines: list[str] = []
         for folder in folders:
             try:
-                configs.extend(load_config(self.path_of(folder), self.own / folder, check))
+                configs.extend(self._load(folder, check))
             except UserError as error:
                 lines.extend(error.lines)
         collisions = self._collisions(configs)
@@ -506,7 +527,7 @@ class ModelFolders:
     def _listed(self, folder: str) -> list[ModelConfig]:
         """Return the cases of a config with lists; none if it has no lists, or a mistake."""
         try:
-            return [config for config in load_config(self.path_of(folder), self.own / folder) if config.lists]
+            return [config for config in self._load(folder) if config.lists]
         except UserError:
             return []
 
@@ -562,19 +583,20 @@ def _folder_names(measurements: Path) -> list[str]:
     try:
         if not measurements.is_dir():
             raise UserError(f"{measurements}: no such folder; name the folder with --measurements DIR")
-        return [entry.name for entry in measurements.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+        names = [entry.name for entry in measurements.iterdir() if entry.is_dir()]
+        return [name for name in names if not name.startswith((".", "__"))]
     except OSError as error:
         remedy = "make it readable, or name another folder with --measurements DIR"
         raise UserError(f"{measurements}: cannot be listed ({error.strerror}); {remedy}") from None
 
 
 def chosen_by(config: ModelConfig) -> ChosenConditions:
-    return ChosenConditions(config.precision, config.memory_format)
+    return ChosenConditions(config.precision, config.memory_format, config.attention)
 
 
 def under(config: ModelConfig, chosen: ChosenConditions) -> ModelConfig:
     """Return a config with other conditions, which need not have a folder."""
-    return replace(config, precision=chosen.precision, memory_format=chosen.memory_format)
+    return replace(config, **vars(chosen))
 
 
 def model_tuple(config: ModelConfig) -> OperatorTuple:
@@ -588,4 +610,5 @@ def model_tuple(config: ModelConfig) -> OperatorTuple:
         model = config.inputs.given_to(model)
     stored = stored_as(model, DTYPES.get(config.precision, FLOAT32), config.memory_format == CHANNELS_LAST)
     under = run_under(stored, AUTOCAST_DTYPES.get(config.precision))
+    under = attending_by(under, None if config.attention == ANY_BACKEND else config.attention)
     return under if config.training is None else config.training.of(under)

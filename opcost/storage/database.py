@@ -77,6 +77,11 @@ class Database:
         return (*self.evidence, self.sum_vs_full, self.sweep_sizes)
 
     @property
+    def of_models(self) -> tuple[CsvTable[Any], ...]:
+        """The tables whose rows are of whole models, or of models and operators, by the key of either."""
+        return (self.full_model_measurements, self.failures, self.model_operators, self.sum_vs_full)
+
+    @property
     def parts(self) -> tuple[Database, ...]:
         return (Database(self.folder), *(() if self.shipped is None else (Database(self.shipped),)))
 

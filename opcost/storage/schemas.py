@@ -17,6 +17,7 @@ from typing_extensions import Self, TypeAliasType
 from opcost.errors import UserError, shortened
 from opcost.measuring.conditions import CONTIGUOUS, MemoryFormat
 from opcost.measuring.precisions import AUTOCAST_DTYPES, TORCH_DEFAULT, Precision
+from opcost.operators.attention import ANY_BACKEND, BACKENDS, Backend
 from opcost.operators.generation import DECODE, GENERATING, generation_arguments, is_generating
 from opcost.operators.grids import MAXIMUM_POINTS, Grid, GridTensor, TupleList
 from opcost.operators.model_inputs import CAUSAL, INTEGERS, NORMAL, UNIFORM, DescribedInputs, Unit
@@ -215,6 +216,13 @@ KNOWN_STRUCTURES = ("dict", "slice")
 GridPrecision = Literal["torch-default", "fp32", "tf32"]
 
 
+Tier = Literal[1, 2, 3]
+"""How soon a database is to hold a config: 1 first."""
+TIER: Tier | None = Field(
+    default=None, description=f"tier: 1 (up to {max(get_args(Tier))}: what a database is to hold)"
+)
+
+
 class MeasuredGrid(Schema):
     """The keys that both forms of a ``grid.yml`` have."""
 
@@ -222,6 +230,7 @@ class MeasuredGrid(Schema):
         default=TORCH_DEFAULT, description=f"precision: {' or '.join(get_args(GridPrecision))} (of products in float32)"
     )
     done: bool = Field(default=False, description="done: false (true or false, no quotes)")
+    tier: Tier | None = TIER
 
 
 def _refuse_mappings(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -395,8 +404,8 @@ def is_listable(operator: OperatorTuple) -> bool:
 WHITELIST_EXAMPLE = "operators: [Conv2d, Linear]"
 INPUT_SIZE_EXAMPLE = "input_size: [32, 3, 224, 224] (2 to 6 whole numbers above 0 in plain digits, batch first)"
 
-BATCH, INPUT_SIZE, CONTEXT, PRECISION, MEMORY_FORMAT = LISTS = (
-    *("batch", "input_size", "context", "precision", "memory_format"),
+BATCH, INPUT_SIZE, CONTEXT, PRECISION, MEMORY_FORMAT, ATTENTION = LISTS = (
+    *("batch", "input_size", "context", "precision", "memory_format", "attention"),
 )
 """The keys that may be lists."""
 
@@ -430,6 +439,7 @@ class SummaryCase:
     input_size: tuple[int, ...]
     precision: str
     memory_format: str
+    attention: str
     arguments: tuple[tuple[str, PlainValue], ...]
 
 
@@ -459,8 +469,12 @@ class Summary(Schema):
     done: Annotated[Annotated[bool, ONE] | Annotated[list[str], SEVERAL], BY_LIST] = Field(
         default=False, description="done: false (true or false, no quotes)"
     )
+    tier: Tier | None = TIER
     precision: OneOrSeveral[Precision] = Field(default=TORCH_DEFAULT, description="precision: torch-default")
     memory_format: OneOrSeveral[MemoryFormat] = Field(default=CONTIGUOUS, description="memory_format: contiguous")
+    attention: OneOrSeveral[Backend] = Field(
+        default=ANY_BACKEND, description=f"attention: {ANY_BACKEND} (or {', '.join(BACKENDS)}: a back end alone)"
+    )
     unit: Unit | None = Field(
         default=None, strict=False, description=f"unit: sample ({' or '.join(Unit)}: costs are divided by it)"
     )
@@ -498,19 +512,19 @@ class Summary(Schema):
         if math.prod(map(len, lists.values())) > MAXIMUM_CASES:
             return {}
         sizes, batches = lists.get(INPUT_SIZE, [self.input_size]), lists.get(BATCH, [None])
-        others = [lists.get(key, [getattr(self, key)]) for key in (CONTEXT, PRECISION, MEMORY_FORMAT)]
+        others = [lists.get(key, [getattr(self, key)]) for key in (CONTEXT, PRECISION, MEMORY_FORMAT, ATTENTION)]
         found = {}
-        for size, batch, context, precision, memory_format in itertools.product(sizes, batches, *others):
+        for size, batch, context, *how in itertools.product(sizes, batches, *others):
             full_size = tuple(size if batch is None else [batch, *size[1:]] if size else [])
             name = case_name(
                 folder,
                 full_size if BATCH in lists or INPUT_SIZE in lists else None,
-                precision if PRECISION in lists else None,
-                memory_format if MEMORY_FORMAT in lists else None,
                 context if CONTEXT in lists else None,
+                *(value for key, value in zip((PRECISION, MEMORY_FORMAT, ATTENTION), how, strict=True) if key in lists),
             )
             arguments = {**(self.arguments or {}), **generation_arguments(self.mode, context)}
-            found[name] = SummaryCase(full_size, precision, memory_format, sorted_arguments(arguments))
+            precision, memory_format, attention = how
+            found[name] = SummaryCase(full_size, precision, memory_format, attention, sorted_arguments(arguments))
         return found
 
     @property
@@ -622,15 +636,17 @@ class Whitelist(Schema):
 def case_name(
     folder: str,
     input_size: Sequence[int] | None,
-    precision: str | None,
-    memory_format: str | None,
-    context: int | None = None,
+    context: int | None,
+    *others: str,
 ) -> str:
-    """Return a case's name: the folder's, with the values that vary, None for others: ``resnet50_8x3x224x224_bf16``."""
+    """Return a case's name: the folder's, with the values that vary, None for others: ``resnet50_8x3x224x224_bf16``.
+
+    ``others`` are the precision, the memory format and the back end of attention.
+    """
     beginning = folder if input_size is None else without_size(folder)
     size = None if input_size is None else "x".join(map(str, input_size))
     cache = None if context is None else f"{CONTEXT}{context}"
-    return "_".join([beginning, *(part for part in (size, cache, precision, memory_format) if part is not None)])
+    return "_".join([beginning, *(part for part in (size, cache, *others) if part is not None)])
 
 
 def without_size(folder: str) -> str:

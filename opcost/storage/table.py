@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache, lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Generic, TypeAlias, TypeVar, get_origin
 
@@ -105,22 +106,26 @@ def encode(row: Any) -> list[str]:
 
 def _row_reader(row_type: Any) -> _Reader:
     """Return the parser of a row's cells. Equal groups share one value: many rows have the same conditions."""
-    parts: list[tuple[int | slice, _Reader]] = []
-    begin = 0
-    for field in fields_of(row_type):
-        if field.is_group:
-            end = begin + len(columns_of(field.kind))
-            parts.append((slice(begin, end), lru_cache(GROUPS_KEPT)(_row_reader(field.kind))))
-            begin = end
-        else:
-            parts.append((begin, _cell_reader(field)))
-            begin += 1
-    names = [field.attribute for field in fields_of(row_type)]
+    readers: list[_Reader] = []
+    places: list[int | slice] = []
+    begin, found = 0, fields_of(row_type)
+    for field in found:
+        end = begin + len(columns_of(field.kind) if field.is_group else [field])
+        readers.append(lru_cache(GROUPS_KEPT)(_row_reader(field.kind)) if field.is_group else _cell_reader(field))
+        places.append(slice(begin, end) if field.is_group else begin)
+        begin = end
+    names = [field.attribute for field in found]
+    take: Callable[[Any], Iterable[Any]] = itemgetter(*places) if len(places) > 1 else lambda cells: (cells[places[0]],)
     # Names take time, so they are used only where the columns are in another order than the arguments.
     is_in_order = names == [field.name for field in fields(row_type) if not field.kw_only]
 
     def read(cells: tuple[str, ...]) -> Any:
-        values = [part(cells[place]) for place, part in parts]
+        try:
+            values = [reader(cell) for reader, cell in zip(readers, take(cells), strict=True)]
+        except (ValueError, KeyError):
+            for field, reader, cell in zip(found, readers, take(cells), strict=True):
+                _read_cell(field, reader, cell)
+            raise
         try:
             return row_type(*values) if is_in_order else row_type(**dict(zip(names, values, strict=True)))
         except ValueError as error:
@@ -131,30 +136,35 @@ def _row_reader(row_type: Any) -> _Reader:
 
 def _cell_reader(field: Field) -> _Reader:
     is_tuple = get_origin(field.kind) is tuple
-    convert = CONVERSIONS.get(field.kind, field.kind)
+    convert: _Reader = CONVERSIONS.get(field.kind, field.kind)
     is_parsed = is_tuple or field.column.read is not None
     if is_parsed:
         read_text = field.column.read or cell_reader(field.kind)
         convert = lru_cache(TEXTS_KEPT)(lambda cell: read_text(_text(cell)))
-    empty, may_be_empty = () if is_tuple else None, field.may_be_empty
+    if not field.may_be_empty:
+        return convert
+    if not is_parsed:
+        return lambda cell: convert(cell) if cell else None
+    empty = () if is_tuple else None
+    # A text that was cut cannot be parsed.
+    return lambda cell: convert(cell) if cell and len(cell) < LONGEST_CELL else empty
 
-    def read(cell: str) -> object:
-        # A text that was cut cannot be parsed.
-        if may_be_empty and (not cell or (is_parsed and len(cell) >= LONGEST_CELL)):
-            return empty
-        try:
-            return convert(cell)
-        except (ValueError, KeyError):
-            values = field.column.values
-            problem = f"possible ({values.words})" if is_tuple and values != ANY else "valid"
-            raise LineError(f"{field.name}: {quoted(cell)} is not {problem}") from None
 
-    return read
+def _read_cell(field: Field, reader: _Reader, cell: Any) -> None:
+    """Raise the ``LineError`` of a cell, or of a group of cells, that cannot be read."""
+    try:
+        reader(cell)
+    except LineError:
+        raise
+    except (ValueError, KeyError):
+        values = field.column.values
+        problem = f"possible ({values.words})" if get_origin(field.kind) is tuple and values != ANY else "valid"
+        raise LineError(f"{field.name}: {quoted(cell)} is not {problem}") from None
 
 
 def _text(cell: str) -> str:
-    text = printable(cell)
-    return text[1:] if text.startswith(TEXT_SIGN) and SIGNED.match(text, 1) else text
+    text = cell if cell.isprintable() else printable(cell)
+    return text[1:] if text[:1] == TEXT_SIGN and SIGNED.match(text, 1) else text
 
 
 CONVERSIONS: Mapping[Any, Callable[[str], object]] = {bool: {"True": True, "False": False}.__getitem__, str: _text}
@@ -431,23 +441,30 @@ class CsvTable(Generic[Row]):
         known = [name for name in found if name not in FORMER_COLUMNS]
         if known != kept or not optional.issuperset(missing) or not found:
             raise self._header_problem(found)
-        return partial(self._row, found=found)
+        if FORMER_COLUMNS.keys() & set(found) or (issubclass(self.row_type, MeasurementRow) and "flags" in missing):
+            return partial(self._row, found=found, take=partial(self._converted, found))
+        # Cells of columns that the file lacks stand behind its own.
+        absent = [self._absent[name] for name in missing]
+        take = itemgetter(*map([*found, *missing].index, self._columns))
+        return partial(self._row, found=found, take=lambda cells: take([*cells, *absent]))
 
-    def _row(self, line: str, found: list[str]) -> Row:
+    def _converted(self, found: list[str], cells: list[str]) -> list[str]:
+        """Return the cells of a line in the columns of this version; a ``LineError`` if they cannot be converted."""
+        values = dict(zip(found, cells, strict=True))
+        if issubclass(self.row_type, MeasurementRow):
+            values = measurement_cells(values)
+        for name, value in FORMER_COLUMNS.items():
+            if values.pop(name, value) != value:
+                raise LineError(f"{name}: only {value!r} was ever written")
+        return list((self._absent | values).values())
+
+    def _row(self, line: str, found: list[str], take: Callable[[list[str]], Sequence[str]]) -> Row:
         cells = _cells(line)
         if len(cells) != len(found):
             raise LineError(f"{len(cells)} cells, {len(found)} expected")
         if found[-1] == CHECKSUM:
             _check(line, cells)
-        if found != self._columns:
-            values = dict(zip(found, cells, strict=True))
-            if issubclass(self.row_type, MeasurementRow):
-                values = measurement_cells(values)
-            for name, value in FORMER_COLUMNS.items():
-                if values.pop(name, value) != value:
-                    raise LineError(f"{name}: only {value!r} was ever written")
-            cells = list((self._absent | values).values())
-        row: Row = self._row_of(tuple(cells[:-1]))
+        row: Row = self._row_of(tuple(take(cells)[:-1]))
         return row
 
     def _header_problem(self, header: list[str]) -> LineError:

@@ -38,7 +38,7 @@ from torch.utils._pytree import tree_leaves
 from opcost.errors import CannotBuildError, CannotMeasureError, DescriptionError
 from opcost.operators.counts import COMPOSITES, OperatorCount, OperatorCounts
 from opcost.operators.reuse import Use, reuses
-from opcost.operators.tuples import META, OperatorTuple, Phase, PlainValue, is_name_in_place
+from opcost.operators.tuples import META, OperatorTuple, Phase, PlainValue, is_name_in_place, library_of
 from opcost.operators.values import InputStatistics
 from opcost.torch_backend.cost_counter import (
     CostCounter,
@@ -83,6 +83,7 @@ from opcost.torch_backend.values import (
     tensors_within,
 )
 from opcost.units import gigaflop, percent, some_of
+from opcost.version import version_of
 
 
 def capture(
@@ -127,6 +128,7 @@ def capture(
     costs = [*recorder.costs, *recorder.elsewhere, *recorder.before]
     for cost in costs:
         record(cost)
+    library = library_of(model_tuple.operator)
     callers = {call.caller for calls in recorder.calls.values() for call in calls}
     saved = saved_bytes(ready) if isinstance(ready.model, TrainingStep) else None
     modules = called_modules(ready.model, callers, recorder.sizes, saved)
@@ -140,6 +142,7 @@ def capture(
         device_type=ready.device_type,
         outside=tuple(sorted(recorder.outside)),
         composites=tuple(composites),
+        library=None if library is None else f"{library} {version_of(library)}",
         without_formula=operations_without_formula(costs),
         modules=tuple(modules.values()),
     )

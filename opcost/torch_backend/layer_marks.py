@@ -16,6 +16,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -26,14 +27,24 @@ import torch
 from torch import Tensor, nn
 from torch._C import _ImperativeEngine as ImperativeEngine
 from torch.autograd import Variable
+from torch.utils._python_dispatch import _disable_current_modes
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import is_gpu
-from opcost.metering.layers import NO_LAYER, UNKNOWN_LAYER, MarkedSpans, backward_slot, forward_slot, slots_of
+from opcost.metering.layers import (
+    NO_LAYER,
+    UNKNOWN_LAYER,
+    MarkedSpans,
+    backward_slot,
+    forward_slot,
+    is_forward,
+    slots_of,
+)
 from opcost.operators.tuples import OperatorTuple
 from opcost.torch_backend.capture import operator_modules
+from opcost.torch_backend.cost_counter import Operations, is_free, unwatched
 from opcost.torch_backend.cuda_graph import elapsed_s
-from opcost.torch_backend.operators import module_tuple
+from opcost.torch_backend.operators import function_of, function_tuple, module_tuple
 from opcost.torch_backend.ready_model import Forward, ObservedForward
 from opcost.torch_backend.switches import autocast_dtypes
 
@@ -126,8 +137,7 @@ class LayerMarks:
         named = dict(model.named_modules())
         self.paths = tuple(named)
         self.classes = tuple(type(module).__name__ for module in named.values())
-        self._calls_of_tuples: dict[int, Counter[OperatorTuple]] = {}
-        self._undescribed: set[int] = set()
+        self._described = _Described()
         self.autocasts: set[tuple[torch.dtype | None, ...]] = set()
         self._stopwatch = stopwatch
         self._operators = {id(module) for module in operator_modules(model)}
@@ -147,27 +157,30 @@ class LayerMarks:
 
     @property
     def calls_of_tuples(self) -> Mapping[int, Mapping[OperatorTuple, int]]:
-        """By module, the calls of operator tuples in the described iteration, if tuples describe all of them.
+        """By slot, the calls of operator tuples in the described iteration, if tuples describe all of them.
 
-        Modules that called others are left out, as composites may do in training: their tuples contain these calls.
+        Forwards of modules that called others are left out, as composites may do in training: their tuples contain
+        these calls. The tuples of a backward are torch's operations.
         """
-        called = [self.paths[index] for index in (*self._calls_of_tuples, *self._undescribed)]
+        found = self._described
+        called = [self.paths[slot // 2] for slot in (*found.calls, *found.refused) if is_forward(slot)]
 
         def calls_others(path: str) -> bool:
             return any(one != path and one.startswith(f"{path}." if path else "") for one in called)
 
         return {
-            index: calls
-            for index, calls in self._calls_of_tuples.items()
-            if index not in self._undescribed and not calls_others(self.paths[index])
+            slot: calls
+            for slot, calls in found.calls.items()
+            if slot not in found.refused and not (is_forward(slot) and calls_others(self.paths[slot // 2]))
         }
 
     def open(self, begin: Moment, describes: bool = False) -> None:
         """Begin to mark an iteration; ``describes`` notes the operator tuples of its calls, in ``calls_of_tuples``."""
         if describes:
-            self._calls_of_tuples, self._undescribed = {}, set()
+            self._described = _Described()
         since = getattr(self._called, "until", _next_sequence_number())
-        self._iteration = MarkedIteration(self._stopwatch, begin, len(self._modules), describes, since)
+        described = self._described if describes else None
+        self._iteration = MarkedIteration(self._stopwatch, begin, len(self._modules), described, since)
         self._backward.install()
         for observed in self._observed:
             observed.install()
@@ -211,19 +224,33 @@ class LayerMarks:
             iteration.switch(before)
 
     def _describe(self, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        module = self._modules[index]
         if in_backward():
             return
+        module, is_operator = self._modules[index], id(self._modules[index]) in self._operators
+        describe = partial(module_tuple, module, args, kwargs) if is_operator else None
+        if self._described.note(forward_slot(index), describe):
+            self.autocasts.add(autocast_dtypes())
+
+
+class _Described:
+    """The calls of operator tuples by slot, and the slots with a call that no tuple describes."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, Counter[OperatorTuple]] = {}
+        self.refused: set[int] = set()
+
+    def note(self, slot: int, describe: Callable[[], OperatorTuple] | None) -> bool:
+        """Note a call, and return whether a tuple describes it."""
         try:
-            described = module_tuple(module, args, kwargs) if id(module) in self._operators else None
+            found = None if describe is None else describe()
         except Exception:
             # Its cost is unknown; the user's loop runs on.
-            described = None
-        if described is None:
-            self._undescribed.add(index)
-            return
-        self.autocasts.add(autocast_dtypes())
-        self._calls_of_tuples.setdefault(index, Counter())[described] += 1
+            found = None
+        if found is None:
+            self.refused.add(slot)
+            return False
+        self.calls.setdefault(slot, Counter())[found] += 1
+        return True
 
 
 class MarkedIteration:
@@ -232,11 +259,13 @@ class MarkedIteration:
     From the sequence number ``since`` on no layer has made nodes in this thread.
     """
 
-    def __init__(self, stopwatch: HostStopwatch, begin: Moment, layers: int, is_described: bool, since: int) -> None:
+    def __init__(
+        self, stopwatch: HostStopwatch, begin: Moment, layers: int, described: _Described | None, since: int
+    ) -> None:
         self.moments: list[Moment] = [begin]
         self.slots: list[int] = [NO_LAYER]
         self.calls = np.zeros(layers)
-        self.is_described = is_described
+        self._described = described
         self.own_s = np.zeros(slots_of(layers))
         self.is_whole = True
         self.has_ended = False
@@ -244,6 +273,10 @@ class MarkedIteration:
         self._threads: list[_Made] = []
         self._thread = _Thread(self._threads)
         self._thread.made.note(min(since, _next_sequence_number()), NO_LAYER)
+
+    @property
+    def is_described(self) -> bool:
+        return self._described is not None
 
     def spans(self) -> MarkedSpans:
         elapsed_s, moments = self._stopwatch.elapsed_s, self.moments
@@ -280,13 +313,25 @@ class MarkedIteration:
         self.own_s[before] += time.perf_counter() - begin_s
         self.is_whole, was_whole = False, self.is_whole
         try:
-            found = run(roots, *args, **kwargs)
+            # Operations of a backward that makes a graph have a backward themselves.
+            is_plain = self.is_described and not makes_graph and not in_backward()
+            with Operations(self._run_described) if is_plain else nullcontext():
+                found = run(roots, *args, **kwargs)
             self.is_whole = was_whole
             return found
         finally:
             for handle in handles:
                 handle.remove()
             self.switch(before)
+
+    def _run_described(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operation of a backward, and note its tuple with the layer whose backward it is of."""
+        slot = self.slots[-1]
+        if self._described is not None and not is_free(operation) and slot >= 0 and not is_forward(slot):
+            named = function_of(unwatched(operation, args))
+            with _disable_current_modes():
+                self._described.note(slot, partial(function_tuple, named, args, kwargs))
+        return operation(*args, **kwargs)
 
     def _begins(self, roots: Sequence[Any], is_ordered: bool) -> list[tuple[int, int, Any]]:
         """Return the nodes below roots where the owner may change, each after its number and the owner's slot."""

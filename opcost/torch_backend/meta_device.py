@@ -8,7 +8,7 @@ once, and runs a layer of an LSTM in one kernel (oneDNN). Source: ``aten/src/ATe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from unittest.mock import patch
@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 from torch.nn.attention import SDPBackend
-from torch.nn.functional import linear
+from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import _disable_current_modes
 
-from opcost.operators.tuples import META
-from opcost.torch_backend.passes import DispatchMode
+from opcost.operators.tuples import META, Phase
+from opcost.torch_backend.passes import DispatchMode, present_phase
 from opcost.torch_backend.values import arguments_by_name
 
 CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -37,13 +38,19 @@ def like_a_device(device: str = META) -> Iterator[None]:
 
     ``MultiheadAttention`` and ``TransformerEncoderLayer`` take their native paths, convolutions keep the channels-last
     layout, and batch norms in eval mode write no statistics. ``CostCounter`` fuses attention, and runs recurrent layers
-    as a CPU does.
+    as a CPU does. In a training step attention is fused before autograd sees it, and optimisers may be ``capturable``.
     """
     if device != META:
         yield
         return
-    # These modules name the devices that have kernels of theirs, one of them by this name of an extension's.
-    with patch.object(backend_registration, "_privateuse1_backend_name", META), results_of_a_device(device):
+    with ExitStack() as stack:
+        # Modules and optimisers name the devices that have kernels of theirs, one of them by this name of an
+        # extension's.
+        stack.enter_context(patch.object(backend_registration, "_privateuse1_backend_name", META))
+        stack.enter_context(results_of_a_device(device))
+        if present_phase() is not Phase.INFERENCE:
+            stack.enter_context(patch.object(torch._C, "_get_privateuse1_backend_name", lambda: META))
+            stack.enter_context(_FusedAttention())
         yield
 
 
@@ -58,10 +65,16 @@ def is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def is_fused_attention(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an operation is attention on the meta device that a CPU, as torch says, would fuse."""
-    if func is not ATTENTION or not args[0].is_meta:
-        return False
-    given = arguments_by_name(func, args, kwargs)
+    """Return whether an operation is attention on the meta device that a CPU, as torch says, would fuse.
+
+    It is in one kernel, too, if plain products are not allowed: not all kernels of GPUs are of CPUs.
+    """
+    return func is ATTENTION and args[0].is_meta and _is_fused(arguments_by_name(func, args, kwargs))
+
+
+def _is_fused(given: Mapping[str, Any]) -> bool:
+    if not torch.backends.cuda.math_sdp_enabled():
+        return True
     # A run that is being counted may look on.
     with _disable_current_modes():
         on_cpu = {name: _on_cpu(value) for name, value in given.items() if isinstance(value, torch.Tensor)}
@@ -96,6 +109,21 @@ def fused_attention(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.T
     is_causal, scale = given["is_causal"], given["scale"]
     result: torch.Tensor = attend(query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale)[0]
     return result if has_batch else result.squeeze(0)
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Fuses attention that records gradients, which modes below autograd see in parts.
+
+    Attention with dropout is fused as on a GPU; a CPU has no such kernel.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is scaled_dot_product_attention and (args[0] if args else kwargs["query"]).is_meta:
+            given = arguments_by_name(ATTENTION, args, kwargs) | {"dropout_p": 0.0}
+            if _is_fused(given):
+                return fused_attention((), given)
+        return func(*args, **kwargs)
 
 
 class _DeviceResults(DispatchMode):

@@ -14,10 +14,12 @@ from functools import partial, reduce
 from typing import Any, cast
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from opcost.errors import UserError
 from opcost.measuring.conditions import device_type_of, is_gpu
 from opcost.measuring.precisions import AUTOCAST_DTYPES
+from opcost.operators.attention import ANY_BACKEND
 from opcost.operators.tuples import Phase
 from opcost.torch_backend.passes import present_phase
 
@@ -260,13 +262,29 @@ def tf32_switches() -> tuple[bool, bool]:
     return matmul.allow_tf32, cudnn.allow_tf32
 
 
+BACKENDS_OF_ATTENTION = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+def attending(backend: str) -> AbstractContextManager[object]:
+    """Return a context in which attention runs in one back end alone, without effect for torch's own choice."""
+    return nullcontext() if backend == ANY_BACKEND else sdpa_kernel(BACKENDS_OF_ATTENTION[backend])
+
+
 @contextmanager
-def precision(name: str) -> Iterator[None]:
-    """Set the TF32 switches of a precision (see ``TF32_SWITCHES``), and put all switches back afterwards."""
-    with kept_switches():
+def switched(precision: str, attention: str = ANY_BACKEND) -> Iterator[None]:
+    """Set the TF32 switches of a precision (see ``TF32_SWITCHES``) and the back end of attention.
+
+    All switches are put back afterwards.
+    """
+    with kept_switches(), attending(attention):
         for switch in FP32_PRECISIONS:
             switch.write("none")
-        in_matmul, in_cudnn = TF32_SWITCHES.get(name, DEFAULT_TF32_SWITCHES)
+        in_matmul, in_cudnn = TF32_SWITCHES.get(precision, DEFAULT_TF32_SWITCHES)
         torch.backends.cuda.matmul.allow_tf32 = in_matmul
         torch.backends.cudnn.allow_tf32 = in_cudnn
         yield

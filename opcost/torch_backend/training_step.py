@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from opcost.errors import CannotBuildError, KeyRemedy
 from opcost.measuring.workload import Call, Calls
 from opcost.operators.training import FUSED, LOSSES, OPTIONS, Training
-from opcost.operators.tuples import Phase
+from opcost.operators.tuples import META, Phase
 from opcost.torch_backend.cost_counter import tensors_of
 from opcost.torch_backend.passes import Context, gradients_recorded, in_phase, running_calls
 from opcost.torch_backend.ready_model import ReadyModel
@@ -117,8 +117,8 @@ def training_step(ready: ReadyModel, training: Training, device: str, context: C
     ready.model.train()
     options = dict(OPTIONS[training.optimizer]) | dict(training.options)
     options["foreach"] = not options[FUSED]
-    if training.optimizer != "sgd" and torch.device(device).type == "cuda":
-        # A CUDA graph cannot capture the others.
+    if training.optimizer != "sgd" and torch.device(device).type in ("cuda", META):
+        # A CUDA graph cannot capture the others. Shapes stand for a GPU.
         options["capturable"] = True
     return as_step(ready, DrawnLoss(training.loss), partial(OPTIMIZERS[training.optimizer], **options), context)
 

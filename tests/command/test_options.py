@@ -19,6 +19,7 @@ from opcost.command.options import (
     CACHE,
     DURATION,
     JSON,
+    JSON_OR_CSV,
     METER,
     PIPELINE,
     OneOf,
@@ -28,7 +29,8 @@ from opcost.command.options import (
     did_you_mean,
 )
 from opcost.command.program import SUBCOMMANDS, Subcommand
-from opcost.command.run import EXTRAS
+from opcost.command.run import EXTRAS, complain
+from opcost.errors import UserError
 from opcost.invocation import command
 
 ROOT = Path(__file__).parents[2]
@@ -403,6 +405,8 @@ def test_without_arguments_everything_has_its_default_and_others_arrive_as_value
         "cache": "state",
         "meter": "auto",
         **dict.fromkeys(("dry_run", "same_board", "allow_code", "json", "json_progress", "verbose"), False),
+        **dict.fromkeys(("csv", "markdown", "quiet", "wait"), False),
+        **dict.fromkeys(("carbon_intensity", "price")),
     }
     line = "resnet* vgg16 --device cuda:1 --measurements a/m --database /d --dry-run --json --verbose"
     assert vars(pipeline_parser().parse_args(line.split())) == usual | {
@@ -524,3 +528,35 @@ def test_positive_numbers_up_to_a_day_are_seconds(time_s: float) -> None:
 def test_what_is_no_positive_number_up_to_a_day_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=r"above 0 and up to 86400 \(one day\)"):
         positive_seconds(text)
+
+
+# The form of results
+
+
+def test_format_json_is_json_and_one_format_is_given_at_most(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = Parser()
+    add_options(parser, JSON_OR_CSV)
+    arguments = parser.parse_args(["--format", "json"])
+    assert (arguments.json, arguments.csv, arguments.markdown) == (True, False, False)
+    assert parser.parse_args(["--format", "csv"]).csv
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--csv", "--format", "json"])
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_rates_are_refused_where_programs_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["opcost", "show", "resnet50", "--json", "--price", "0.3"])
+    with pytest.raises(UserError, match="--price: they are of tables; multiply the energies"):
+        main()
+
+
+def test_errors_are_red_where_colour_is_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    complain("plain")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    complain("red")
+    monkeypatch.setenv("NO_COLOR", "1")
+    complain("plain again")
+    assert capsys.readouterr().err == "error: plain\n\x1b[31merror: red\x1b[0m\nerror: plain again\n"

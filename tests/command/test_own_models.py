@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -10,8 +11,12 @@ import pytest
 
 from opcost.__main__ import main
 from opcost.errors import UserError
+from opcost.measuring import procedure
+from opcost.measuring.protocol import RETRIES
+from opcost.running import planned_bench
 from opcost.stages.wanted_model import Proposals
 from opcost.storage.configs import ModelFolders
+from opcost.storage.database import Database
 
 NET = """
 from torch import nn, randn
@@ -19,6 +24,10 @@ import layers
 def build(channels=4):
     return nn.Sequential(nn.Linear(16, channels), layers.last()), randn(8, 16)
 """
+
+
+MEASURED = ("--device", "cpu", "--seconds", "0.01")
+"""The options of a profile that leaves a config and counts."""
 
 
 class Home:
@@ -34,7 +43,7 @@ class Home:
             return main()
 
     def profile(self, *options: str) -> int:
-        return self.run("profile", "net.py:build", "--allow-code", *(options or ["--no-measure"]))
+        return self.run("profile", "net.py:build", "--allow-code", *(options or MEASURED))
 
     def paste(self, proposed: str, *options: str) -> int:
         """Run a command that a message proposes."""
@@ -50,6 +59,14 @@ class Home:
         path = self.home / "measurements" / name / "summary.yml"
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure in this process, once and with hardly any warm-up."""
+    monkeypatch.setattr(planned_bench, "open_child_bench", planned_bench.open_local_bench)
+    monkeypatch.setattr(procedure, "RETRIES", replace(RETRIES, at_once=1))
+    monkeypatch.setattr("opcost.measuring.protocol.CPU_WARM_UP_S", 0.01)
 
 
 @pytest.fixture
@@ -111,7 +128,7 @@ def test_a_file_that_has_changed_is_named_alone(name: str, added: str, home: Hom
 def test_a_dry_run_names_the_config_that_the_profile_then_has(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     def name(*options: str) -> str:
         capsys.readouterr()
-        assert home.profile("--no-measure", "--json", *options) == 0
+        assert home.profile(*MEASURED, "--json", *options) == 0
         (model,) = json.loads(capsys.readouterr().out)["models"]
         return str(model["name"])
 
@@ -165,6 +182,7 @@ def test_a_proposed_count_may_run_the_code(changed: Home, capsys: pytest.Capture
 def test_a_model_without_counts_is_counted_with_the_option(home: Home) -> None:
     assert home.profile() == 0
     (home.config("net_build").parent / "operators.pkl").unlink()
+    (home.home / "database" / "model_operators.csv").unlink()
     with pytest.raises(
         UserError, match=r"run .*opcost count net_build --allow-code --home .* and .*opcost filter net_"
     ):
@@ -183,7 +201,7 @@ def test_a_model_of_a_profile_is_measured_by_the_same_profile(
     running: Home, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [word for option in options for word in ("--argument", option)]
-    assert running.profile("--no-measure", *given) == 0
+    assert running.profile(*MEASURED, *given) == 0
     proposed = running.proposals().measuring(["net_build"], "--device", "cpu", "--seconds", "1", "--same-board")
     words = [*given, "--allow-code", "--device", "cpu", "--seconds", "1", "--home", str(running.home)]
     assert proposed.endswith(f"opcost profile {shlex.join(['net.py:build', *words])}")
@@ -222,7 +240,7 @@ def test_a_model_in_a_folder_of_any_name_is_profiled(
     monkeypatch.chdir(tmp_path / folder)
     home = Home(tmp_path / folder)
     assert home.profile() == 0
-    assert home.profile("--no-measure", "--dry-run") == 0
+    assert home.profile(*MEASURED, "--dry-run") == 0
     assert [path.name for path in (home.home / "measurements").iterdir()] == ["net_build"]
 
 
@@ -236,7 +254,90 @@ def test_a_folder_whose_name_cannot_be_shown_is_a_line(tmp_path: Path, monkeypat
 
 
 def test_a_config_that_could_not_be_read_is_not_left_behind(home: Home) -> None:
+    home.net.write_text(NET.replace("channels=4", "channels=4, depth=1"))
     with pytest.raises(UserError, match=r"^not written, because it could not be read: .*larger than 64 kB"):
         # Each can be read, both together cannot.
-        home.profile("--no-measure", *(f"--argument={name}='{'x' * 40_000}'" for name in ("channels", "depth")))
+        home.profile(*MEASURED, *(f"--argument={name}='{'x' * 40_000}'" for name in ("channels", "depth")))
     assert not (home.home / "measurements" / "net_build").exists()
+
+
+# Looking leaves nothing behind, and what a profile leaves can be forgotten
+
+
+def test_looking_leaves_the_home_as_it_was(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    def looked() -> None:
+        assert home.profile("--no-measure") == 0
+        assert home.run("profile", "squeezenet1_1", "1x3x64x64", "--no-measure") == 0
+        assert home.run("layers", "net.py:build", "--allow-code") == 0
+        assert home.run("show", "squeezenet1_1") == 0
+        assert home.run("predict", "squeezenet1_1", "--batch", "32", "--device", "H200") == 0
+
+    looked()
+    assert "Nothing was measured." in capsys.readouterr().out
+    assert not home.home.exists()
+    assert home.profile() == 0
+
+    def times_ns() -> dict[Path, int]:
+        # The log of the profile goes on in its process.
+        return {path: path.stat().st_mtime_ns for path in home.home.rglob("*") if path.suffix != ".log"}
+
+    before = times_ns()
+    looked()
+    assert times_ns() == before
+
+
+def test_a_profile_that_does_not_measure_writes_the_report_that_is_named(home: Home) -> None:
+    report = home.net.with_name("named.html")
+    assert home.run("profile", "squeezenet1_1", "--no-measure", "--report", str(report)) == 0
+    assert report.exists()
+    assert not home.home.exists()
+
+
+def test_a_model_is_forgotten_with_what_its_profile_left(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert home.profile() == 0
+    folder = home.config("net_build").parent
+    (folder / "notes.txt").write_text("mine")
+    other = home.config("other")
+    other.write_text("model_name: resnet18\ninput_size: [1, 3, 32, 32]\n")
+    files, rows = sorted(folder.iterdir()), Database(home.home / "database")
+    wholes, operators = rows.full_model_measurements.rows(), rows.operator_measurements.rows()
+    assert (len(wholes), len(operators)) == (1, 2)
+    capsys.readouterr()
+    assert home.run("forget", "net_build", "--dry-run") == 0
+    printed = capsys.readouterr().out
+    assert all(f"{path}" in printed for path in files)
+    assert "would remove" in printed
+    assert "--rows removes them, too" in printed
+    assert sorted(folder.iterdir()) == files
+    # Without the option no row is lost.
+    assert home.run("forget", "net_build") == 0
+    assert list(folder.iterdir()) == [folder / "notes.txt"]
+    assert rows.full_model_measurements.rows() == wholes
+    # The same model finds its rows again.
+    (folder / "notes.txt").unlink()
+    folder.rmdir()
+    assert home.profile() == 0
+    assert rows.full_model_measurements.rows() == wholes
+    assert home.run("forget", "net_build", "--rows") == 0
+    assert not folder.exists()
+    assert other.exists()
+    for table in (rows.full_model_measurements, rows.model_operators, rows.sum_vs_full):
+        assert table.rows() == []
+    assert rows.operator_measurements.rows()[: len(operators)] == operators
+    with pytest.raises(UserError, match="no folder matches 'net_build'"):
+        home.run("forget", "net_build")
+
+
+def test_only_what_a_profile_writes_is_forgotten(home: Home) -> None:
+    by_hand, listed = home.config("by_hand"), home.config("listed")
+    by_hand.write_text("model_name: resnet18\ninput_size: [1, 3, 32, 32]\nseed: 3\n")
+    listed.write_text("model_name: resnet18\ninput_size: [[1, 3, 32, 32], [2, 3, 32, 32]]\n")
+    plain = home.config("plain")
+    plain.write_text("model_name: resnet18\ninput_size: [1, 3, 32, 32]\n")
+    with pytest.raises(UserError) as caught:
+        home.run("forget", "plain", "by_hand", "listed")
+    assert {line.partition(":")[0] for line in caught.value.lines} == {str(by_hand), str(listed)}
+    assert plain.exists()
+    # Shipped models are no part of the home.
+    with pytest.raises(UserError, match="no folder matches 'swin_t'"):
+        home.run("forget", "swin_t")

@@ -277,5 +277,5 @@ def test_a_name_of_two_lines_is_a_mistake_of_one() -> None:
         text=True,
     )
     assert done.returncode == 2
-    assert done.stderr.startswith("error: a b.py:build: nothing to sweep over; ")
+    assert done.stderr.startswith("error: MODEL: a b.py:build is Python code; ")
     assert done.stderr.count("\n") == 1

@@ -153,20 +153,26 @@ def test_a_model_of_a_library_that_cannot_be_trained_is_one_line_too(
 # A profile of a step
 
 
-def test_a_profile_of_a_step_writes_its_config_and_counts_it(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    step = "profile", "net.py:loss", "--allow-code", "--mode", "training"
-    assert home.run(*step, "--loss", "own", "--optimizer", "adamw", "--no-measure") == 0
+def test_a_profile_of_a_step_writes_its_config_and_counts_it(
+    home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opcost.measuring.protocol.CPU_WARM_UP_S", 0.01)
+    step, measured = ("profile", "net.py:loss", "--allow-code"), ("--device", "cpu", "--seconds", "0.01")
+    step_keys = ("--mode", "training", "--loss", "own", "--optimizer", "adamw")
+    assert home.run(*step, *step_keys, "--no-measure") == 0
     shown = capsys.readouterr().out
     assert shown.startswith("net_loss_training: ")
     assert "_foreach_addcdiv_" in shown
     again = "profile net.py:loss --mode training --loss own --optimizer adamw --allow-code --device cpu --seconds 0.5"
     assert again in shown
+    assert not home.home.exists()
+    assert home.run(*step, *step_keys, *measured) == 0
     (config,) = (home.home / "measurements").glob("*/summary.yml")
     assert config.parent.name == "net_loss_training"
     assert config.read_text().endswith("done: false\nmode: training\nloss: own\noptimizer: adamw\n")
     # The same command finds it again; the model at inference is another one.
-    assert home.run(*step, "--loss", "own", "--optimizer", "adamw", "--no-measure") == 0
-    assert home.run("profile", "net.py:loss", "--allow-code", "--no-measure") == 0
+    assert home.run(*step, *step_keys, *measured) == 0
+    assert home.run(*step, *measured) == 0
     names = sorted(path.parent.name for path in (home.home / "measurements").glob("*/summary.yml"))
     assert names == ["net_loss", "net_loss_training"]
     capsys.readouterr()

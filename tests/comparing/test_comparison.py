@@ -68,6 +68,21 @@ def test_ratios_are_sum_over_whole_with_both_errors():
     assert comparison.remarks == ()
 
 
+@pytest.mark.parametrize(
+    ("counted", "measured", "differ"),
+    [("5.24.0", "5.17.0", True), ("5.24.0", "5.24.0", False), ("5.24.0", None, False), (None, "5.17.0", False)],
+)
+def test_a_sum_and_a_whole_of_two_versions_of_a_library_are_remarked_on(counted, measured, differ):
+    model = replace(MODEL, operator="transformers.LlamaForCausalLM")
+    counts = replace(COUNTS, model=model, library=counted and f"transformers {counted}")
+    whole = row_of(model, (10.0, 0.3), (25.0, 1.0), transformers_version=measured)
+    # Of operators alone the version says nothing.
+    found = compare(counts, whole, Measurements([CONVOLUTION_ROW, RELU_ROW]))
+    figures = {"counted": f"transformers {counted}", "measured": f"transformers {measured}"}
+    assert found.remarks == ((Remark(RemarkKind.OTHER_LIBRARY, figures),) if differ else ())
+    assert all(remark.changes_conclusions for remark in found.remarks)
+
+
 def test_sum_and_whole_are_compared_at_one_temperature():
     def referred(row, energy_j):
         known = replace(row.measurement, energy_at_reference_j=energy_j, energy_at_reference_standard_error_j=0.0)

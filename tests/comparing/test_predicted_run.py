@@ -2,17 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
 
 from opcost.comparing.model_result import ModelResult
-from opcost.comparing.predicted_run import Knowledge, PredictedRun, Range, Widened, WidthReason, predicted_run
+from opcost.comparing.predicted_run import (
+    OTHER_CONDITIONS_ERRORS,
+    Knowledge,
+    PredictedRun,
+    Range,
+    Widened,
+    WidthReason,
+    predicted_run,
+)
 from opcost.comparing.ranking import Differences, SumErrors
 from opcost.estimates import Estimate
+from opcost.measuring.conditions import Conditions
 from opcost.operators.counts import OperatorCount
-from opcost.operators.tuples import OperatorTuple, TensorSpec
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec
 from opcost.prediction.learned_costs import (
     ENERGY,
     POWER,
@@ -28,6 +39,7 @@ from opcost.prediction.learned_costs import (
 from opcost.prediction.samples import Boards, Card
 from opcost.summing.summation import EnergyBasis, ModelCost
 
+ROOT = Path(__file__).parents[2]
 SPEC = TensorSpec((64, 64), "float32")
 NO_ERRORS = SumErrors(Differences(9, 0.0, 0.0), Differences(9, 0.0, 0.0))
 
@@ -47,11 +59,13 @@ def learned(board_deviation: float = 0.0, unknown: float = 0.5) -> LearnedCosts:
     function = Function(Forest(root, np.zeros(1), root, root, np.array([5.0]), root, 0), {}, {"relu": 0.0})
     return LearnedCosts(
         card=Card(1, 1e13, 1e13, 1e12, 1e-6),
+        conditions="one",
+        cards={},
         functions={TIME: function, POWER: function},
         surroundings={"relu": around},
         few={},
         deviations={TIME: deviations, ENERGY: deviations},
-        sum_factors={TIME: 2.0, ENERGY: 2.0},
+        sum_factors={TIME: {"": 2.0}, ENERGY: {"": 2.0}},
         boards=Boards({}, board_deviation),
         samples=1,
     )
@@ -64,13 +78,15 @@ def run_of(
     limit_w: float | None = None,
     elsewhere: Sequence[ModelCost] = (),
     measured_s: float | None = None,
+    start: Conditions | None = None,
 ) -> PredictedRun:
     counts = tuple(count(one) if isinstance(one, str) else one for one in operators)
     time = None if measured_s is None else Estimate(measured_s, 0.0)
     cost = ModelCost(time, None, None, EnergyBasis.MEASURED, (), counts, (), 0.0, 0.0)
     conditions = replace(SIMULATED_CONDITIONS, device_power_limit_w=limit_w)
     result = ModelResult(conditions, None, cost)
-    return predicted_run(result, Knowledge(known, {True: errors, False: errors}), elsewhere)
+    of_runs = {phase: {True: errors, False: errors} for phase in Phase}
+    return predicted_run(result, Knowledge(known, of_runs, start), elsewhere)
 
 
 def half_width(one: Range | None) -> float:
@@ -148,7 +164,7 @@ def test_with_wholes_of_too_few_families_the_interval_is_that_of_calls() -> None
     found = run_of(replace(learned(), sum_factors={}), "ReLU")
     assert half_width(found.time_s) == pytest.approx(0.2)
     assert WidthReason.FEW_FAMILIES in reasons(found)
-    assert WidthReason.FEW_FAMILIES in reasons(run_of(replace(learned(), sum_factors={TIME: 2.0}), "ReLU"))
+    assert WidthReason.FEW_FAMILIES in reasons(run_of(replace(learned(), sum_factors={TIME: {"": 2.0}}), "ReLU"))
 
 
 def test_the_interval_of_a_run_that_draws_more_than_the_power_limit_is_wider() -> None:
@@ -160,6 +176,23 @@ def test_the_interval_of_a_run_that_draws_more_than_the_power_limit_is_wider() -
     assert above.time_s.upper == pytest.approx(below.time_s.upper / 0.8)
     assert above.time_s.lower == below.time_s.lower
     assert above.energy_j.lower == pytest.approx(0.8 * below.energy_j.lower)
+
+
+def test_rates_of_other_conditions_widen_the_interval_by_the_error_that_all_calls_share() -> None:
+    found = run_of(learned(), "ReLU", start=SIMULATED_CONDITIONS)
+    shared = OTHER_CONDITIONS_ERRORS
+    assert half_width(found.time_s) == pytest.approx(np.hypot(0.2, shared[TIME]))
+    assert half_width(found.energy_j) == pytest.approx(np.hypot(0.2, shared[ENERGY]))
+    assert WidthReason.OTHER_CONDITIONS in reasons(found)
+    assert found.start == SIMULATED_CONDITIONS
+
+
+@pytest.mark.parametrize("cost", [TIME, ENERGY])
+def test_that_error_is_the_largest_quantile_of_conditions_that_were_left_out(cost: str) -> None:
+    rows = pd.read_csv(ROOT / "docs/data/prediction/unseen_conditions.csv")
+    errors = np.log(rows[f"{cost}_ratio"]).abs().groupby(rows["left_out"])
+    assert len(errors) == 6
+    assert OTHER_CONDITIONS_ERRORS[cost] == pytest.approx(errors.quantile(0.9, interpolation="higher").max(), abs=0.01)
 
 
 @pytest.mark.parametrize("is_assumed", [True, False])

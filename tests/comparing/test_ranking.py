@@ -36,7 +36,7 @@ from opcost.measuring.record import Excess, MeasurementRow
 from opcost.operators.cache_chains import ELEMENTWISE
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.model_inputs import Units
-from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.reporting.ranking_notes import IDLE, doubt_lines, energies_line, is_cost_doubtful, is_sum_doubtful
 from opcost.reporting.ranking_tables import table_of
 from opcost.stages.ranking_data import board_differences
@@ -48,7 +48,7 @@ RELU, LINEAR, SILU = (
 )
 FLOPS = {RELU: 0, LINEAR: 10**12, SILU: 0}
 BYTES = {RELU: 10**9, LINEAR: 10**8, SILU: 10**9}
-COUNTS = {one.key: OperatorCount(one, 1, FLOPS[one], BYTES[one]) for one in (RELU, LINEAR, SILU)}
+COUNTS = {(one.key, Phase.INFERENCE): OperatorCount(one, 1, FLOPS[one], BYTES[one]) for one in (RELU, LINEAR, SILU)}
 
 costs = st.floats(1e-6, 10.0)
 

@@ -3,7 +3,7 @@ from dataclasses import fields, replace
 import pytest
 from simulated_machine import SIMULATED_CIRCUMSTANCES, SIMULATED_CONDITIONS
 
-from opcost.measuring.conditions import ADDED_FIELDS, COLD, GRAPH, Conditions, measurement_key
+from opcost.measuring.conditions import ADDED_FIELDS, ATTENTION_FIELDS, COLD, GRAPH, Conditions, measurement_key
 from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, TensorSpec, short_hash
 
@@ -85,3 +85,12 @@ def test_rows_from_before_a_condition_existed_keep_their_keys():
     text = "\n".join(lines)
     assert SIMULATED_CONDITIONS.key == short_hash(text)
     assert all(getattr(SIMULATED_CONDITIONS, name) is None for name in ADDED_FIELDS)
+
+
+def test_one_back_end_of_attention_alone_is_a_condition():
+    usual = SIMULATED_CONDITIONS.with_attention("torch-default")
+    alone = {one: usual.with_attention(one) for one in ATTENTION_FIELDS}
+    assert {name: one.attention for name, one in alone.items()} == {name: name for name in ATTENTION_FIELDS}
+    assert usual.attention == "torch-default"
+    assert len({one.key for one in (usual, *alone.values())}) == 5
+    assert all(one.with_attention("torch-default") == usual for one in alone.values())

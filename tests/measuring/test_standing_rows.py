@@ -12,6 +12,7 @@ from opcost.operators.tuples import OperatorTuple, model_operator, stored_as
 TF32 = {"precision", "matmul_tf32", "cudnn_tf32"}
 OF_BF16 = {"matmul_bf16_reduction"}
 OF_FP16 = {"matmul_fp16_reduction", "matmul_fp16_accumulation"}
+SDPA = {"sdpa_flash", "sdpa_memory_efficient", "sdpa_cudnn", "sdpa_math"}
 
 
 def operator_of(name: str, inputs: str, parameters: str = "", mode: str | None = "eval") -> OperatorTuple:
@@ -49,12 +50,14 @@ def function_of(name: str, inputs: str) -> OperatorTuple:
         # Anything may be inside.
         (operator_of("torchvision.ops.misc.MLP", "bfloat16[2, 8]", "dtype='bfloat16'"), set()),
         (operator_of("my_package.Block", "bfloat16[2, 8]", "dtype='bfloat16'"), set()),
-        (function_of("torch.arange", "8"), set()),
+        (function_of("torch.arange", "8"), SDPA),
+        (function_of("torch.ops.mine.block", "8"), set()),
     ],
     ids=lambda value: "" if isinstance(value, frozenset | set) else str(value),
 )
 def test_a_condition_that_cannot_touch_the_dtypes_is_irrelevant(operator: OperatorTuple, irrelevant: set[str]) -> None:
-    assert irrelevant_fields(operator) == irrelevant
+    attention = set() if irrelevant <= SDPA else SDPA
+    assert irrelevant_fields(operator) == irrelevant | attention
 
 
 def changed(name: str) -> Conditions:
@@ -70,7 +73,7 @@ def changed(name: str) -> Conditions:
 def test_all_other_conditions_part_rows(name: str) -> None:
     bf16 = function_of("torch.Tensor.matmul", "bfloat16[2, 8], bfloat16[8, 2]")
     is_same = lookup_key(bf16, changed(name)) == lookup_key(bf16, SIMULATED_CONDITIONS)
-    assert is_same == (name in TF32 | OF_FP16)
+    assert is_same == (name in TF32 | OF_FP16 | SDPA)
     # The key of a row has all conditions.
     assert changed(name).key != SIMULATED_CONDITIONS.key
 

@@ -27,7 +27,16 @@ TIMES_S = st.one_of(st.none(), st.floats(1e-7, 1.0))
 KNOWN = st.one_of(st.none(), st.builds(KnownCost, st.floats(1e-7, 1.0), st.floats(1e-6, 1e3)))
 LAYERS = st.lists(
     st.builds(LayerShare, st.just("layer"), st.sampled_from(["Conv2d", "ReLU"]), st.just(1.0), TIMES_S, TIMES_S)
-    | st.builds(LayerShare, st.just("known"), st.just("Linear"), st.just(1.0), TIMES_S, TIMES_S, known=KNOWN),
+    | st.builds(
+        LayerShare,
+        st.just("known"),
+        st.just("Linear"),
+        st.just(1.0),
+        TIMES_S,
+        TIMES_S,
+        known=KNOWN,
+        known_backward=KNOWN,
+    ),
     max_size=8,
 )
 TOTALS = st.builds(LoopTotals, st.floats(1e-3, 1e3), st.floats(1e-3, 1e6), st.integers(1, 10_000), st.just(1))
@@ -62,6 +71,15 @@ def test_known_powers_divide_the_energy_and_others_have_their_mean() -> None:
     assert (other.forward_energy_j, other.backward_energy_j, between.energy_j) == pytest.approx((100.0, 100.0, 100.0))
     assert hot.energy_by_time_j == pytest.approx(100.0)
     assert (hot.database_energy_j, other.database_energy_j) == (60.0, None)
+
+
+def test_a_known_power_of_a_backward_divides_it_apart_from_its_forward() -> None:
+    layer = LayerShare("hot", "Linear", 1.0, 0.2, 0.4, known=KnownCost(0.1, 60.0), known_backward=KnownCost(0.2, 60.0))
+    found, between = layer_rows(LoopTotals(1.0, 480.0, 1, 1), [layer], None)
+    # 600 W and 300 W, of 0.2 s and 0.4 s; the rest, of 0.4 s, has their mean, 400 W.
+    assert (found.forward_energy_j, found.backward_energy_j, between.energy_j) == pytest.approx((144.0, 144.0, 192.0))
+    assert (found.database_power_w, found.database_backward_power_w) == pytest.approx((600.0, 300.0))
+    assert (found.database_energy_j, found.database_backward_energy_j) == (60.0, 60.0)
 
 
 def test_layers_that_are_scaled_leave_the_time_between_unknown_with_the_factor() -> None:

@@ -15,7 +15,10 @@ def test_a_function_predicts_the_same_after_reading() -> None:
     features = np.random.default_rng(0).uniform(0, 3, (60, 4))
     targets = features[:, 0] * features[:, 1] + features[:, 2]
     forest = grown(np.column_stack([features, targets]), targets, trees=5)
-    function, kinds = Function(forest, {"a": Smooth.of(features, targets)}, {"a": 1.0}), ["a", "b"] * 30
+    function, kinds = (
+        Function(forest, {"a": Smooth.of_each(features, targets[:, np.newaxis])[0]}, {"a": 1.0}),
+        ["a", "b"] * 30,
+    )
     read = from_bytes(to_bytes(function))
     np.testing.assert_array_equal(read.predict(features, kinds), function.predict(features, kinds))
 

@@ -120,6 +120,51 @@ def test_the_convolution_of_a_scripted_module_has_the_features_of_the_module() -
     assert [of(bare)[name] for name in names] == [of(convolution(8))[name] for name in names]
 
 
+@pytest.mark.parametrize("bias", ["(128,), ", "None, "])
+def test_the_backward_of_a_convolution_has_its_products_and_a_kind_of_its_own(bias: str) -> None:
+    def backward(groups: int) -> OperatorCount:
+        shapes = f"float32[32, 128, 28, 28], float32[32, 64, 56, 56], float32[128, {64 // groups}, 3, 3]"
+        form = f"[2, 2], [1, 1], [1, 1], False, [0, 0], {groups}, [True, True, False]"
+        inputs, outputs = f"{shapes}, {bias}{form}".replace("[2, ", "(2, "), "float32[32, 64, 56, 56]"
+        for size in ("2, 2", "1, 1", "0, 0", "True, True, False"):
+            inputs = inputs.replace(f"[{size}]", f"({size})").replace(f"({size}]", f"({size})")
+        flop = 2 * 2 * 32 * 128 * 28 * 28 * 64 // groups * 9
+        operations = (("convolution_backward", 1),)
+        name = "torch.ops.aten.convolution_backward"
+        return count(name, "", inputs, outputs, flop=flop, operations=operations)
+
+    found = of(backward(8))
+    of_forward = of(convolution(8))
+    for name in ("m", "n", "groups", "kernel_height", "stride", "padding"):
+        assert found[name] == of_forward[name]
+    assert found["k"] == 2 * of_forward["k"]
+    assert [kind_of(backward(groups)) for groups in (1, 8, 64)] == [
+        "convolution_backward",
+        "convolution_backward in groups",
+        "convolution_backward depthwise",
+    ]
+
+
+def test_the_backward_of_attention_is_another_kind_than_its_forward_and_has_three_outputs() -> None:
+    heads = "float32[8, 12, 50, 64]"
+    name = "_scaled_dot_product_efficient_attention"
+    flop = 5 * 2 * 96 * 50 * 50 * 64
+    backward = count(
+        f"torch.ops.aten.{name}_backward", "", f"{heads}, {heads}", f"({heads}, {heads}, {heads})",
+        flop=flop, operations=((f"{name}_backward", 1),),
+    )  # fmt: skip
+    forward = count("torch.nn.functional.scaled_dot_product_attention", "", heads, heads, operations=((name, 1),))
+    assert (kind_of(forward), kind_of(backward)) == ("attention", "attention_backward")
+    found = of(backward)
+    assert 2 * found["m"] * found["n"] * found["k"] * found["groups"] == flop
+
+
+def test_lists_that_an_optimiser_writes_into_are_its_outputs() -> None:
+    lists = "(float32[512, 512], float32[512]), (float32[512, 512], float32[512])"
+    found = of(count("torch._foreach_add_", "", lists, "None", operations=(("_foreach_add_", 1),)))
+    assert found["output_elements"] == 512 * 512 + 512
+
+
 @pytest.mark.parametrize(
     ("kernel_size", "kind"), [("1", POINTWISE), ("(1, 1)", POINTWISE), ("(1, 7)", CONVOLUTION), ("3", CONVOLUTION)]
 )

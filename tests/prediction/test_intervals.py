@@ -18,6 +18,7 @@ from opcost.prediction.learned_costs import (
     groups_of,
     sum_deviation,
     sum_factor,
+    sum_scores,
     weighted_quantile,
 )
 
@@ -105,13 +106,21 @@ def test_a_call_far_from_all_samples_is_no_less_certain_than_one_of_an_unknown_k
 
 
 def test_small_calls_of_a_kind_have_deviations_of_their_own() -> None:
-    large, small = class_of("product", False), class_of("product", True)
+    large, small = class_of("product", False, "a"), class_of("product", True, "a")
     deviations = Deviations.of(held_out([large, small] * 100, [0.1] * 200, [0.02, 0.2] * 100))
     of_large, of_small = expected(deviations, [large, small], [0.1, 0.1])
     assert of_small == pytest.approx(10 * of_large, rel=0.3)
     # A kind of which no small call was measured has the deviation of its larger ones.
     others = Deviations.of(held_out([large] * 100, [0.1] * 100, [0.02] * 100))
     assert len(set(expected(others, [large, small], [0.1, 0.1]))) == 1
+
+
+def test_a_kind_has_deviations_of_its_own_under_each_conditions_and_their_mean_under_others() -> None:
+    one, other, third = (class_of("product", False, name) for name in ("one", "other", "third"))
+    deviations = Deviations.of(held_out([one, other] * 200, [0.1] * 400, [0.02, 0.2] * 200))
+    of_one, of_other, of_third = expected(deviations, [one, other, third], [0.1] * 3)
+    assert of_other == pytest.approx(10 * of_one, rel=0.3)
+    assert of_one < of_third < of_other
 
 
 def test_samples_without_an_error_are_left_out_when_parts_are_joined() -> None:
@@ -127,7 +136,8 @@ def test_samples_without_an_error_are_left_out_when_parts_are_joined() -> None:
 
 def factor(errors: list[float], wholes: list[ModelCalls]) -> float | None:
     number = len(errors)
-    return sum_factor(["a"] * number, np.ones(number), np.array(errors), np.full(number, 0.1), wholes)
+    scores = sum_scores(["a"] * number, np.ones(number), np.array(errors), np.full(number, 0.1), wholes)
+    return sum_factor([one.family for one in wholes], scores)
 
 
 def models(families: list[str]) -> list[ModelCalls]:

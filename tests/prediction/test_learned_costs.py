@@ -1,5 +1,6 @@
 """Learned costs: a card with declared truth is learned, intervals hold, and what was never seen is named."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,12 +23,22 @@ from opcost.prediction.learned_costs import (
     Forest,
     HeldOut,
     LearnedCosts,
+    Lesson,
     ModelCalls,
     Surroundings,
     conformal_quantile,
     to_bytes,
 )
-from opcost.prediction.samples import Boards, Samples, family_of, feature_names, kind_of, raw_features, shape_of
+from opcost.prediction.samples import (
+    Boards,
+    Samples,
+    card_of,
+    family_of,
+    feature_names,
+    kind_of,
+    raw_features,
+    shape_of,
+)
 
 TREES = 20
 FAMILIES = [f"family {number}" for number in range(12)]
@@ -84,6 +95,10 @@ def samples_of(counts: list[OperatorCount], noise: float = 0.01) -> Samples:
     )
 
 
+def lesson(samples: Samples, models: Sequence[ModelCalls] = ()) -> dict[str, Lesson]:
+    return {"one": Lesson(samples, models, card_of(samples, 100, 700.0))}
+
+
 COUNTS = drawn(120, seed=0)
 
 
@@ -95,7 +110,7 @@ def learned() -> LearnedCosts:
         for family in FAMILIES
         if (places := tuple(place for place, own in enumerate(samples.families) if family in own))
     ]
-    return learned_from(samples, models, 100, TREES)
+    return learned_from(lesson(samples, models), TREES)
 
 
 def test_costs_that_were_never_measured_are_predicted(learned: LearnedCosts) -> None:
@@ -160,14 +175,57 @@ def test_small_calls_of_a_sum_share_an_error(learned: LearnedCosts) -> None:
 def test_the_factor_of_a_sum_is_at_least_that_of_calls(learned: LearnedCosts) -> None:
     of_call = learned.deviations[TIME].factor
     arguments = (TIME, ["relu"], np.ones(1), np.full(1, 0.1), np.zeros(1, dtype=bool))
-    for sums, factor in (({}, of_call), ({TIME: 0.5 * of_call}, of_call), ({TIME: 2 * of_call}, 2 * of_call)):
+    for of_sums, factor in ((0.0, of_call), (0.5 * of_call, of_call), (2 * of_call, 2 * of_call)):
+        sums = {TIME: {"": of_sums}} if of_sums else {}
         assert replace(learned, sum_factors=sums).half_width(*arguments) == pytest.approx(0.1 * factor)
+
+
+def slower(samples: Samples, factor: float) -> Samples:
+    """Return samples of a card with all rates lower by a factor, with the same power."""
+    return replace(samples, times_s=factor * samples.times_s, energies_j=factor * samples.energies_j)
+
+
+def test_costs_of_a_kind_that_was_measured_on_another_card_only_are_learned_from_it() -> None:
+    samples, other = samples_of(COUNTS), slower(samples_of(COUNTS[::2]), 3.0)
+    lessons = {"one": Lesson(samples, (), card_of(samples, 100)), "other": Lesson(other, (), card_of(other, 100))}
+    found = learned_from(lessons, TREES)
+    on_other = found.under("other")
+    assert found.card == found.cards["one"]
+    relus = [(relu(2**power, 2**9), NORMAL_DATA) for power in range(6, 11)]
+    costs = on_other.costs(relus)
+    assert not costs.is_new.any()
+    times_s = np.array([3 * truth(count)[0] for count, _ in relus])
+    # The rate of the memory is known from products only, which do not reach it.
+    assert np.median(np.abs(costs.times_s / times_s - 1)) < 0.4
+    assert 2 < np.median(costs.times_s / found.costs(relus).times_s) < 6
+
+
+def test_sums_under_conditions_with_few_families_are_at_least_as_far_off_as_the_worst_of_them() -> None:
+    samples = samples_of(COUNTS, noise=0.02)
+    wrong = replace(samples, times_s=samples.times_s * np.where(np.arange(len(samples)) % 24 < 2, 1.5, 1.0))
+    models = [
+        ModelCalls(family, places, (3,) * len(places))
+        for family in FAMILIES
+        if (places := tuple(place for place, own in enumerate(samples.families) if family in own))
+    ]
+    card = card_of(samples, 100)
+    lessons = {"many": Lesson(samples, models, card), "few": Lesson(wrong, models[:1], card)}
+    factors = learned_from(lessons, TREES).sum_factors[TIME]
+    assert factors["few"] >= factors[""]
+    assert factors["few"] > factors["many"]
+
+
+def test_powers_are_shares_of_the_limit(learned: LearnedCosts) -> None:
+    calls = [(COUNTS[0], NORMAL_DATA)]
+    lower = replace(learned, card=replace(learned.card, power_limit_w=learned.card.power_limit_w / 2))
+    assert lower.costs(calls).energies_j == pytest.approx(learned.costs(calls).energies_j / 2)
+    assert lower.costs(calls).times_s == pytest.approx(learned.costs(calls).times_s)
 
 
 def test_without_energies_times_are_still_predicted() -> None:
     samples = samples_of(COUNTS)
     blind = replace(samples, energies_j=np.full(len(samples), np.nan))
-    found = learned_from(blind, [], 100, TREES)
+    found = learned_from(lesson(blind), TREES)
     assert ENERGY not in found.deviations
     costs = found.costs([(COUNTS[0], NORMAL_DATA)])
     assert costs.times_s[0] == pytest.approx(truth(COUNTS[0])[0], rel=0.1)
@@ -177,7 +235,7 @@ def test_without_energies_times_are_still_predicted() -> None:
 def test_one_known_energy_is_enough() -> None:
     samples = samples_of(COUNTS[:20])
     energies_j = np.where(np.arange(len(samples)) == 3, samples.energies_j, np.nan)
-    found = learned_from(replace(samples, energies_j=energies_j), [], 100, TREES)
+    found = learned_from(lesson(replace(samples, energies_j=energies_j)), TREES)
     (call,) = found.costs([(COUNTS[3], NORMAL_DATA)]).energies_j
     assert call > 0
 
@@ -193,7 +251,7 @@ def test_learning_is_deterministic_on_one_thread_with_fewer_trees_for_errors(mon
     monkeypatch.setattr(learners, "grown", probed)
     monkeypatch.setattr(learners, "TREES_FOR_ERRORS", 2)
     with threadpool_limits(2):
-        first, second = (to_bytes(learned_from(samples_of(COUNTS[:40]), [], 100, 3)) for _ in range(2))
+        first, second = (to_bytes(learned_from(lesson(samples_of(COUNTS[:40])), 3)) for _ in range(2))
     assert first == second
     assert set(trees) == {2, 3}
     assert threads == {1}

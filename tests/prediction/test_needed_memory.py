@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from simulated_machine import SIMULATED_CONDITIONS
 
-from opcost.operators.counts import OperatorCount, OperatorCounts
+from opcost.operators.counts import CalledModule, OperatorCount, OperatorCounts
 from opcost.operators.texts import parse_tuple
+from opcost.operators.training import Training
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.prediction.needed_memory import needed_memory
 
@@ -42,3 +43,14 @@ def test_weights_in_half_precision_need_half_the_memory() -> None:
     assert needed_memory(of(), replace(CONDITIONS, precision="bf16")).weights_bytes == 2 * MEBI
     # Autocast keeps weights in float32.
     assert needed_memory(of(), replace(CONDITIONS, precision="amp-bf16")).weights_bytes == 4 * MEBI
+
+
+def test_a_training_step_needs_gradients_and_what_it_saves_for_the_backward():
+    counts = of()
+    saving = (CalledModule("", "Net", 1, saved_bytes=3 * MEBI), CalledModule("layer", "ReLU", 0, saved_bytes=MEBI))
+    step = replace(counts, model=Training().of(counts.model), modules=saving)
+    weights_bytes = needed_memory(counts, CONDITIONS).weights_bytes
+    found = needed_memory(step, CONDITIONS)
+    assert (found.weights_bytes, found.activations_bytes) == (2 * weights_bytes, 4 * MEBI)
+    frozen = replace(step, model=Training(frozen=("layer.*",)).of(counts.model))
+    assert needed_memory(frozen, CONDITIONS).weights_bytes == weights_bytes

@@ -12,9 +12,11 @@ from test_tables import COMPARED
 
 from opcost.comparing.comparison import KindCost
 from opcost.comparing.corrections import METHOD_ERROR_RATIOS
-from opcost.comparing.roofline import COMPUTE, FP32, MEMORY, TF32, Roof
+from opcost.comparing.roofline import COMPUTE, MEMORY, Roof
 from opcost.estimates import Estimate
+from opcost.measuring.data_sheets import FP32, TF32
 from opcost.reporting.charts import (
+    BARS,
     KINDS_SHOWN,
     OTHERS,
     Compared,
@@ -31,6 +33,7 @@ from opcost.reporting.charts import (
     without_sizes,
     write_figures,
 )
+from opcost.reporting.charts import bars as cost_bars
 from opcost.reporting.markup import (
     MARKS,
     Axis,
@@ -156,6 +159,19 @@ def test_parts_below_zero_lie_left_of_it() -> None:
     positive, more, negative = bars(figure)
     assert more[0] == pytest.approx(positive[0] + positive[1], abs=0.02)
     assert negative[0] + negative[1] == pytest.approx(positive[0], abs=0.02)
+
+
+def test_a_small_chart_has_a_bar_for_each_known_cost() -> None:
+    figure = cost_bars([("a", 2.0), ("unknown", None), (NASTY, 4.0), *(("more", 1.0) for _ in range(BARS))], "mJ")
+    assert figure is not None
+    drawn = bars(figure)
+    assert len(drawn) == BARS
+    (begin, width), (other_begin, other_width) = drawn[:2]
+    assert (begin, other_width) == (other_begin, pytest.approx(2 * width, abs=0.02))
+    texts = [element.text for element in ET.fromstring(str(figure)).iter() if element.tag.endswith("}text")]
+    assert NASTY in texts
+    assert "unknown" not in texts
+    assert cost_bars([("a", None)], "mJ") is None
 
 
 def test_deviations_keep_their_order_and_leave_out_what_is_not_known() -> None:

@@ -6,17 +6,16 @@ import json
 import re
 from html.parser import HTMLParser
 
+from opcost.html_text import Markup, paragraph
 from opcost.reporting.markup import (
     Chart,
     Entry,
-    Markup,
     drawing,
     figure,
     folded,
     items,
     json_for_script,
     page,
-    paragraph,
     table,
 )
 from opcost.reporting.tables import of_texts

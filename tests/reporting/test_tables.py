@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from simulated_machine import SIMULATED_CONDITIONS
@@ -12,14 +13,26 @@ from opcost.measuring.record import ComparisonRow
 from opcost.reporting.charts import Compared
 from opcost.reporting.comparison_tables import all_in_words, footnotes, print_comparisons
 from opcost.reporting.count_tables import print_rebuilds
-from opcost.reporting.measurement_tables import print_full_models
+from opcost.reporting.measurement_tables import print_full_models, print_operator_measurements
 from opcost.reporting.output import print_json
-from opcost.reporting.tables import print_configs
+from opcost.reporting.tables import (
+    Column,
+    Form,
+    Table,
+    print_commands,
+    print_configs,
+    print_files,
+    print_line,
+    print_note,
+    print_priced,
+    print_table,
+    printed_as,
+)
 from opcost.stages.compare import ComparingReport
 from opcost.stages.make_configs import ConfigReport
 from opcost.stages.measure_operators import FullModelReport, OperatorsReport
 from opcost.stages.verify import RebuildReport
-from opcost.units import percent
+from opcost.units import UNKNOWN, percent
 
 H200 = ("cuda:1", "NVIDIA H200")
 MEASURED = OperatorsReport(
@@ -134,6 +147,31 @@ def test_a_plan_has_no_figures_of_models_without_rows_and_names_the_device_once(
 
 
 @pytest.mark.parametrize(
+    ("doubts", "doubtful", "said"),
+    [
+        ({}, 0, "1 failed, 36 were not reached; repeat the command"),
+        (
+            {"uneven": 2, "other-process": 35},
+            36,
+            "1 failed, 36 are flagged (2 uneven, 35 other-process) and may be off by any factor; "
+            "end other programs that use the device, and repeat the command",
+        ),
+        (
+            {"meters-disagree": 1},
+            1,
+            "1 failed, 1 are flagged (1 meters-disagree) and may be off by any factor, 35 were not reached; "
+            "repeat the command",
+        ),
+    ],
+)
+def test_disturbed_measurements_are_said_once_with_the_remedy(
+    doubts: dict[str, int], doubtful: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_operator_measurements([replace(MEASURED, remaining=37, doubts=doubts, doubtful=doubtful)], dry_run=False)
+    assert f"resnet50: 37 remain: {said}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("share", "execution", "text"),
     [
         (-2.22, "eager", "Unexplained by any known effect, so probably disturbed; measure again"),
@@ -226,3 +264,71 @@ def test_json_is_a_list_of_objects_in_si_units_with_remarks_as_kinds(capsys: pyt
     assert found[-1]["remarks"] == [[{"kind": "throttled", "figures": shown.figures}]]
     print_json([])
     assert json.loads(capsys.readouterr().out) == []
+
+
+# The form of a command's tables
+
+ENERGIES: Table[float | None] = (
+    Column("of|what", lambda one: f"a|{one}", "left"),
+    Column("mJ/token", lambda one: UNKNOWN if one is None else f"{1e3 * one:g}", energy_j=lambda one: one),
+    Column("nothing", lambda one: UNKNOWN),
+)
+
+
+def test_in_markdown_a_table_has_all_known_columns_and_lines_are_paragraphs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with printed_as(Form(markdown=True)):
+        assert print_table("Title", ENERGIES, [3.6, None]) == {"nothing"}
+        print_line("One.", "", "Two.")
+        print_commands([("opcost show", "shows")])
+    assert capsys.readouterr().out.splitlines() == [
+        *(
+            "**Title**",
+            "",
+            r"| of\|what | mJ/token |",
+            "| --- | --: |",
+            r"| a\|3.6 | 3600 |",
+            r"| a\|None | - |",
+            "",
+        ),
+        *("One.", "", "Two.", "", "```", "opcost show   # shows", "```", ""),
+    ]
+    print_line("One.", "Two.")
+    assert capsys.readouterr().out == "One.\nTwo.\n", "afterwards all is as before"
+
+
+def test_without_notes_results_and_warnings_of_figures_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    with printed_as(Form(quiet=True)):
+        print_table("Title", ENERGIES, [3.6])
+        print_line("a result")
+        print_note("a note", "a warning", warnings=["a warning"])
+        print_commands([("opcost show", "shows")])
+        print_files("rows in", [Path("x")])
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == "Title"
+    assert out.splitlines()[-2:] == ["a result", "a warning"]
+    assert "Without a known value" not in out
+    assert err == ""
+    print_note("a note", "a warning", warnings=["a warning"])
+    assert capsys.readouterr().out == "a note\na warning\n"
+
+
+def test_an_energy_has_its_carbon_and_price_of_a_million_with_the_assumption_in_the_heading(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with printed_as(Form(carbon_intensity=400, price=0.25)):
+        # A million times 3.6 J are a kWh.
+        print_table("Title", ENERGIES, [3.6, None])
+        print_priced(7.2, "sample")
+        print_priced(None, "sample")
+    out = capsys.readouterr().out
+    assumption = "at 400 g CO2e per kWh and a price of 0.25 per kWh, for the device's energy alone"
+    assert out.startswith(f"Title; {assumption}\n")
+    assert re.search(r"mJ/token +g CO2e/million tokens +price/million tokens\n", out)
+    assert re.search(r"a\|3.6 +3600 +400.0 +0.2500\n", out)
+    assert re.search(r"a\|None +- +- +-\n", out)
+    assert f"A million samples: CO2e 800.0 g and price 0.5000, {assumption}.\n" in out
+    assert f"A million samples: CO2e - g and price -, {assumption}.\n" in out
+    print_priced(7.2, "sample")
+    assert capsys.readouterr().out == "", "there are no rates unless they are asked for"

@@ -8,7 +8,7 @@ import torch
 from simulated_apparatus import SimulatedCampaign
 from simulated_machine import Device, Load, simulated_row
 
-from opcost.errors import UserError
+from opcost.errors import CannotMeasureError, UserError
 from opcost.measuring.flags import Flag, Flags
 from opcost.measuring.instruments import ProcessWatch
 from opcost.measuring.protocol import MeasurementProtocol, protocol_for
@@ -17,7 +17,7 @@ from opcost.measuring.setting import Setting
 from opcost.operators.counts import Case
 from opcost.operators.tuples import OperatorTuple, Phase, TensorSpec, model_operator
 from opcost.operators.values import ZEROS, InputData
-from opcost.running.apparatus import SLOWED_FOR_S, Rest, open_apparatus
+from opcost.running.apparatus import SLOWED_FOR_S, Rest, Workloads, open_apparatus
 from opcost.running.devices import choose_device
 from opcost.storage.database import Database
 from opcost.torch_backend import passes
@@ -55,6 +55,24 @@ def test_a_device_rests_after_a_loop_that_was_cut_where_clocks_went_down(tmp_pat
         ((_, cut),) = apparatus.measure(Case(HEAVY), Setting("fp32"), precise, "log")
         apparatus.measure(Case(RELU), Setting("fp32"), precise, "log")
     assert (cut.flags, pauses_s) == ((Flag.AT_POWER_LIMIT,), [pytest.approx(SLOWED_FOR_S)])
+
+
+def test_a_back_end_that_cannot_run_a_call_is_named_and_no_other_runs_it() -> None:
+    tensor = TensorSpec((2, 4, 8, 16), "float32")
+    case = Case(OperatorTuple("torch.nn.functional.scaled_dot_product_attention", inputs=(tensor,) * 3, mode=None))
+    ran = []
+    for backend in ("flash", "math"):
+        with Workloads("cpu")(case, Setting(attention=backend)) as workload:
+            workload.run(1)
+            ran.append(backend)
+    # A CPU has no such kernel.
+    with (
+        pytest.raises(CannotMeasureError) as raised,
+        Workloads("cpu")(case, Setting(attention="efficient")) as workload,
+    ):
+        workload.run(1)
+    assert "Attention may run in efficient alone" in str(raised.value)
+    assert ran == ["flash", "math"]
 
 
 def test_calls_run_and_are_counted_in_their_phase() -> None:

@@ -1,12 +1,14 @@
 """One campaign per device at a time, kept by a lock that dies with its process."""
 
 import os
+import pickle
 import re
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from opcost.errors import UserError
-from opcost.running.device_lock import device_lock
+from opcost.running.device_lock import DeviceBusyError, device_lock
+from opcost.running.planned_bench import waiting
 from opcost.running.worker_process import Answering, ChildProcess, ReportStep
+from opcost.storage.database import Database
 
 ROOT = Path(__file__).parents[2]
-REMEDY = "wait for it, or choose another device"
+REMEDY = "wait for it, as measure, profile and sweep do with --wait, or choose another device"
 
 
 SESSION_FOLDER = tempfile.gettempdir()
@@ -62,6 +66,41 @@ def test_a_device_that_another_process_measures_is_refused_with_its_number_and_t
             assert re.fullmatch(rf"cuda:0 is being measured by process {number}; {REMEDY}", refusal("cuda:0"))
         with device_lock("cuda:1"):
             pass
+
+
+def test_a_campaign_can_wait_until_the_device_is_free() -> None:
+    with holder("cuda:0") as process:
+        with pytest.raises(DeviceBusyError) as caught, device_lock("cuda:0"):
+            pass
+        sent = pickle.loads(pickle.dumps(caught.value))
+        waiter = threading.Thread(target=sent.wait)
+        waiter.start()
+        waiter.join(0.2)
+        assert waiter.is_alive()
+        assert process.stdin is not None
+        process.stdin.close()
+        waiter.join(60)
+        assert not waiter.is_alive()
+    with device_lock("cuda:0"):
+        pass
+
+
+def test_an_opener_that_waits_opens_again_until_no_other_campaign_holds_the_device(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    opened: list[object] = []
+
+    @contextmanager
+    def busy_twice(*arguments: object) -> Iterator[str]:
+        opened.append(arguments)
+        if len(opened) < 3:
+            raise DeviceBusyError("cuda:0 is being measured by process 1; wait", tmp_path / "no lock")
+        yield "bench"
+
+    with waiting(busy_twice)("cuda:0", Database(tmp_path), True) as bench:
+        assert bench == "bench"
+    assert opened == [("cuda:0", Database(tmp_path), True)] * 3
+    assert caplog.messages == ["waiting: cuda:0 is being measured by process 1"] * 2
 
 
 def test_the_process_that_somebody_started_is_named_not_its_child() -> None:

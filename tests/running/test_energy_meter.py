@@ -25,6 +25,8 @@ from opcost.meters.energy import names_of
 from opcost.power.ports import GpuError
 from opcost.power.trace import Window
 from opcost.running import energy_meter
+from opcost.running.energy_meter import SHOWN
+from opcost.units import significant
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,32 @@ def test_a_meter_shows_its_result_and_what_has_none_is_a_mistake(bench: Bench) -
         bench.work(1.0)
     assert str(meter) == str(meter.result)
     assert " J ± " in repr(meter)
+    assert repr(meter.result) == f"<WindowResult {meter.result}>"
+
+
+def test_a_notebook_shows_windows_as_a_table_and_a_frame_has_them_all(bench: Bench) -> None:
+    meter = EnergyMeter()
+    assert meter._repr_html_() == "<p>no window has ended</p>"
+    with meter.window("<b>first</b>") as window:
+        assert window._repr_html_() == "<p>&lt;b&gt;first&lt;/b&gt;: not ended</p>"
+        bench.work(1.0)
+    with meter.window("short"):
+        bench.work(0.001)
+    energy = f'<td data-label="J">{significant(window.energy_j or 0.0)}</td>'
+    for html in (window._repr_html_(), window.result._repr_html_(), meter._repr_html_()):
+        assert '<th scope="row">&lt;b&gt;first&lt;/b&gt;</th>' in html
+        assert energy in html
+    # An unknown energy has its reason.
+    assert '<td data-label="J">-</td>' in meter._repr_html_()
+    assert "is shorter than" in meter._repr_html_()
+    for _ in range(SHOWN):
+        with meter.window("more"):
+            bench.work(0.001)
+    assert meter._repr_html_().count('<th scope="row">') == SHOWN
+    assert f"The last {SHOWN} of {SHOWN + 2} windows" in meter._repr_html_()
+    frame = meter.to_frame()
+    assert (len(frame), frame["energy_j"][0]) == (SHOWN + 2, window.energy_j)
+    meter.close()
 
 
 def test_marks_part_a_run(bench: Bench) -> None:

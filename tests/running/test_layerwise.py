@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,29 @@ import pytest
 import torch
 import torchvision
 from simulated_energy import SimulatedSource
-from simulated_machine import Device, Load, SimulatedMachine
+from simulated_machine import SIMULATED_CONDITIONS, Device, Load, SimulatedMachine, declared_row
 from torch import Tensor, nn
 from torch.autograd import Variable
 from torch.utils.checkpoint import checkpoint
 
 from opcost import LayerwiseEnergy, UserError
 from opcost.metering.layers import BETWEEN, UNKNOWN_OWNER, KnownCost, MeteredLayerRow
-from opcost.operators.tuples import OperatorTuple
+from opcost.operators.counts import Case, case_columns
+from opcost.operators.tuples import OperatorTuple, Phase
 from opcost.power.trace import Window
 from opcost.running import energy_meter, layer_loop
+from opcost.running.devices import product_of
 from opcost.running.layer_loop import LoopState, known_costs, measured_as
 from opcost.storage.database import Database
 from opcost.storage.files import user_folders
 from opcost.storage.table import CsvTable
+from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.layer_marks import HostStopwatch, LayerMarks, ObservedBackward
-from opcost.torch_backend.ready_model import ObservedForward
+from opcost.torch_backend.passes import in_phase
+from opcost.torch_backend.ready_model import ObservedForward, ReadyModel
 from opcost.torch_backend.switches import kept_switches, tf32_switches, torch_state
+from opcost.torch_backend.training_step import as_step
+from opcost.units import milli
 
 BACKWARD_FACTOR = 2
 
@@ -119,7 +125,7 @@ def test_layers_have_their_declared_times_and_with_known_powers_their_energies(
 ) -> None:
     model = nn.Sequential(Layer(machine, HOT), Layer(machine, COOL))
     hot_j, cool_j = 0.010 * 600.0, 0.020 * 300.0
-    monkeypatch.setattr(layer_loop, "known_costs", lambda *_: {1: KnownCost(0.010, hot_j), 2: KnownCost(0.020, cool_j)})
+    monkeypatch.setattr(layer_loop, "known_costs", lambda *_: {2: KnownCost(0.010, hot_j), 4: KnownCost(0.020, cool_j)})
     source = SimulatedSource(machine)
     with LayerwiseEnergy(model) as layers, torch.no_grad():
         layers._loop.marks.autocasts = {(None, None)}  # type: ignore[union-attr]
@@ -138,6 +144,15 @@ def test_layers_have_their_declared_times_and_with_known_powers_their_energies(
     assert rows["0"].energy_by_time_j == pytest.approx(4.0, rel=0.03)
     check_totals(layers)
     assert "powers of 2 layers" in str(layers.result)
+    assert repr(layers) == repr(layers.result) == str(layers.result)
+    html = layers._repr_html_()
+    assert html == layers.result._repr_html_()
+    assert "powers of 2 layers" in html
+    # The layers, and their classes.
+    assert html.count("<table>") == 2
+    assert f'<td data-label="mJ">{milli(rows["0"].energy_j)}</td>' in html
+    known_j = [row.energy_j for row in layers.result.rows if row.energy_j is not None]
+    assert list(layers.result.to_frame()["energy_j"].dropna()) == known_j
 
 
 def test_accumulated_gradients_and_what_is_between(machine: SimulatedMachine) -> None:
@@ -500,6 +515,8 @@ def test_one_iteration_is_enough_and_its_file_has_all_rows(tmp_path: Path) -> No
         model(torch.randn(4, 8))
         with pytest.raises(UserError, match="before the end"):
             _ = layers.result
+        assert repr(layers) == "<LayerwiseEnergy: no result>"
+        assert "no result" in layers._repr_html_()
     result = layers.result
     assert (result.iterations, result.marked) == (1, 1)
     result.to_csv(tmp_path / "layers.csv")
@@ -559,6 +576,43 @@ def test_the_shipped_rows_know_the_layers_of_a_shipped_model() -> None:
 
 
 def test_only_tuples_with_the_same_kernels_in_training_have_powers() -> None:
-    assert measured_as(OperatorTuple("torch.nn.ReLU", mode="train")) == OperatorTuple("torch.nn.ReLU")
-    assert measured_as(OperatorTuple("torch.nn.BatchNorm2d", mode="train")) is None
-    assert measured_as(OperatorTuple("torch.nn.BatchNorm2d")) == OperatorTuple("torch.nn.BatchNorm2d")
+    relu, norm = (OperatorTuple(f"torch.nn.{name}", mode="train") for name in ("ReLU", "BatchNorm2d"))
+    in_eval = [(OperatorTuple(f"torch.nn.{name}"), Phase.INFERENCE) for name in ("ReLU", "BatchNorm2d")]
+    assert measured_as(relu) == [(relu, Phase.FORWARD), in_eval[0]]
+    assert measured_as(norm) == [(norm, Phase.FORWARD)]
+    assert measured_as(OperatorTuple("torch.nn.BatchNorm2d")) == [in_eval[1]]
+
+
+def test_rows_of_a_training_step_know_the_forward_and_the_backward_of_a_layer(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, inputs = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)), torch.randn(8, 16)
+    with in_phase(Phase.STEP):
+        step = as_step(ReadyModel.of(model, inputs), lambda outputs: outputs.square().mean(), torch.optim.SGD)
+        counts = capture(run_first(step), OperatorTuple("net"))
+    conditions = replace(SIMULATED_CONDITIONS, device_type="cpu", device_product=product_of("cpu"), execution="eager")
+    powers_w = {Phase.FORWARD: 60.0, Phase.BACKWARD: 90.0}
+    database = Database(tmp_path)
+    for count in counts.counts:
+        if count.phase in powers_w:
+            case = Case(count.operator, phase=count.phase)
+            row = declared_row(
+                case.operator, conditions, phase=case.phase, time_s=1e-5, energy_j=1e-5 * powers_w[case.phase]
+            )
+            database.operator_measurements.append(replace(row, **case_columns(case)))
+    with LayerwiseEnergy(model, database=tmp_path) as layers:
+        for _ in range(4):
+            model.zero_grad()
+            model(inputs).square().mean().backward()
+    rows = by_layer(layers)
+    for name in "0123":
+        assert rows[name].database_power_w == pytest.approx(60.0)
+        assert rows[name].database_backward_power_w == pytest.approx(90.0), name
+    # Each operation of a layer's backward is there.
+    owned = dict.fromkeys("0123", 0)
+    for count in counts.counts:
+        for caller in count.callers if count.phase is Phase.BACKWARD and count.computes else ():
+            path = counts.modules[caller].path.removeprefix("model.")
+            owned[path] = owned.get(path, 0) + 1
+    found = {name: (rows[name].database_backward_energy_j or 0) / (90.0 * 1e-5) for name in "0123"}
+    assert found == {name: pytest.approx(owned[name]) for name in "0123"}
+    assert "of 4 in the backward" in str(layers.result) or layers.result.window.energy_j is None

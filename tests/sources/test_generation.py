@@ -1,11 +1,13 @@
 """Prefills and decode steps of language models: configs, runs that repeat, and counts beside those by hand."""
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 
 from opcost.errors import UserError
+from opcost.operators.attention import FORMS as FORMS_OF_ATTENTION
 from opcost.operators.counts import OperatorCounts
 from opcost.operators.model_inputs import Unit
 from opcost.operators.tuples import META, Structure
@@ -15,6 +17,7 @@ from opcost.storage.configs import ModelConfig, load_config, model_tuple
 from opcost.storage.language_models import public_models
 from opcost.storage.schemas import tree_text
 from opcost.torch_backend.capture import capture, repeatable
+from opcost.torch_backend.switches import attending
 
 pytest.importorskip("transformers")
 
@@ -121,6 +124,51 @@ def test_mistakes_name_their_key(tmp_path: Path, name: str, lines: tuple[str, ..
 def test_reserved_arguments_are_keys(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="arguments: prefill and decode_context are no arguments"):
         configs_of(tmp_path, "input_size: [8, 1]", arguments="{decode_context: 16}")
+
+
+FORMS = {
+    "copied": ("float32[3, 4, 1, 16]", "float32[3, 4, 16, 16]", True),
+    "packed": ("float32[3, 2, 2, 16]", "float32[3, 2, 16, 16]", True),
+    "unmasked": ("float32[3, 4, 1, 16]", "float32[3, 2, 16, 16]", False),
+}
+
+
+def of_form(folder: Path, form: str, *lines: str) -> ModelConfig:
+    (config,) = configs_of(folder, *lines, arguments=SMALL.replace("{", f"{{attn_implementation: {form}, "))
+    return config
+
+
+@pytest.mark.parametrize("lines", [("input_size: [3, 1]", "mode: decode", "context: 16"), ("input_size: [3, 8]",)])
+def test_each_form_of_attention_returns_the_same(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    results = []
+    for form in FORMS_OF_ATTENTION:
+        ready = repeatable(resolve(model_tuple(of_form(tmp_path, form, *lines))).with_inputs("cpu"))
+        with torch.inference_mode():
+            results.append(ready.run().logits)
+    for one in results[1:]:
+        torch.testing.assert_close(one, results[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_of_attention_decides_its_calls(tmp_path: Path, form: str) -> None:
+    counts = counts_of(of_form(tmp_path, form, "input_size: [3, 1]", "mode: decode", "context: 16"))
+    (call,) = [one.operator for one in counts.counts if one.operator.short_name == "scaled_dot_product_attention"]
+    query, key, is_masked = FORMS[form]
+    assert tuple(map(str, call.inputs[:2])) == (query, key)
+    assert (dict(call.keyword_inputs)["attn_mask"] is not None) == is_masked
+    assert counts.library == f"transformers {metadata.version('transformers')}"
+
+
+def test_a_back_end_alone_has_its_own_operations(tmp_path: Path) -> None:
+    lines = "input_size: [3, 1]", "mode: decode", "context: 16", "attention: [torch-default, math]"
+    any_one, math = configs_of(tmp_path, *lines)
+    assert (any_one.name, math.name) == ("llama_torch-default", "llama_math")
+    with attending("math"):
+        products = counts_of(math)
+    assert products.total_memory_bytes > counts_of(any_one).total_memory_bytes
+    assert products.total_flop == counts_of(any_one).total_flop
+    # Counts of both are kept beside each other.
+    assert model_tuple(math).key != model_tuple(any_one).key
 
 
 @pytest.mark.parametrize("context", [16, 32, 48])

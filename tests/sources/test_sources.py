@@ -17,7 +17,7 @@ from torch import nn
 from torchvision.models._api import BUILTIN_MODELS, Weights, WeightsEnum
 from torchvision.transforms._presets import ImageClassification
 
-from opcost.errors import CannotBuildError, CannotMeasureError, UserError
+from opcost.errors import CannotBuildError, CannotMeasureError, UserError, suggestion
 from opcost.invocation import command
 from opcost.operators.model_inputs import DescribedInputs
 from opcost.operators.tuples import (
@@ -31,7 +31,7 @@ from opcost.operators.tuples import (
 )
 from opcost.sources import registry
 from opcost.sources.models import ResolvedModel, resolve
-from opcost.sources.port import ListedModel, PublishedFacts, suggestion
+from opcost.sources.port import ListedModel, PublishedFacts
 from opcost.sources.registry import check_config, models_matching, published_models
 from opcost.sources.torchvision import build, input_values, listed
 from opcost.storage.configs import ModelConfig

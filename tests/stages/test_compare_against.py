@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas
 import pytest
 from committed_tables import committed, of_boards
-from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand
+from simulated_apparatus import RecordedProgress, SimulatedCampaign, change_by_hand, write_both
 from simulated_machine import Load
 
 from opcost.__main__ import main
@@ -19,13 +19,14 @@ from opcost.comparing.comparison import RemarkKind
 from opcost.comparing.conditions_side_by_side import SideBySide
 from opcost.errors import UserError
 from opcost.measuring.protocol import MeasurementProtocol
-from opcost.measuring.setting import ChosenConditions
+from opcost.measuring.setting import ChosenConditions, Limit
+from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator, stored_as
 from opcost.running.request import Request
 from opcost.running.shipped_counts import ship_counts
-from opcost.stages.compare import compare_against
+from opcost.stages.compare import compare_against, excesses
 from opcost.stages.measure_operators import measure_full_models, measure_operators
-from opcost.storage.configs import ModelFolders
+from opcost.storage.configs import ModelFolders, model_tuple
 from opcost.storage.model_counts import COUNTS
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +66,7 @@ def campaign(tmp_path: Path) -> SimulatedCampaign:
 
 
 def measure(campaign: SimulatedCampaign, *names: str) -> None:
-    request = campaign.request(*names)
+    request = replace(campaign.request(*names), allow_code=True)
     measure_operators(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
     measure_full_models(request, lambda _: SHORT, campaign.open_apparatus, RecordedProgress())
 
@@ -185,6 +186,157 @@ def test_operators_without_wholes_are_compared(campaign: SimulatedCampaign) -> N
     assert report.sum is not None
 
 
+# Other rows
+
+
+def test_a_model_is_compared_with_itself_in_another_database(campaign: SimulatedCampaign, tmp_path: Path) -> None:
+    measure(campaign)
+    campaign.database.folder.rename(tmp_path / "old")
+    slower = {one: replace(load, time_s=1.1 * load.time_s) for one, load in campaign.loads.items()}
+    changed = SimulatedCampaign(tmp_path, slower)
+    measure(changed)
+    (report,) = against(changed, f"database={tmp_path / 'old'}", "a_fp32")
+    assert report.labels == ("database", "old")
+    assert report.whole is not None
+    assert report.whole.saved_time_ratio == pytest.approx(-0.1, rel=1e-3)
+    assert report.whole.costs_more_time
+    assert {one.standing for one in report.operators} == {"both"}
+    assert len(against(changed, f"database={tmp_path / 'old'}")) == 2
+    with pytest.raises(UserError, match="none: no such folder"):
+        against(changed, f"database={tmp_path / 'none'}", "a_fp32")
+
+
+def test_a_model_is_compared_with_itself_in_another_version_of_torch(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    campaign.conditions = replace(campaign.conditions, torch_version="2.12.0")
+    measure(campaign)
+    (report,) = against(campaign, "torch=2.11", "a_fp32")
+    assert report.labels == ("torch 2.12.0", "torch 2.11.0")
+    (report,) = against(campaign, "torch=2.12.0,precision=fp32", "a_bf16")
+    assert report.labels == ("torch 2.11.0 bf16", "torch 2.12.0 fp32")
+    with pytest.raises(UserError, match=r"a_fp32: not measured with .* by rows of torch=2\.1;"):
+        against(campaign, "torch=2.1", "a_fp32")
+
+
+def test_rows_of_two_databases_under_two_versions_need_both_keys_and_the_message_has_the_other(
+    campaign: SimulatedCampaign, tmp_path: Path
+) -> None:
+    measure(campaign)
+    campaign.database.folder.rename(tmp_path / "old")
+    campaign.conditions = replace(campaign.conditions, torch_version="2.12.0")
+    measure(campaign)
+    asked = f"database={tmp_path / 'old'}"
+    with pytest.raises(UserError, match=r"torch_version: 2\.12\.0 / 2\.11\.0\); add torch=2\.11\.0 to --against$"):
+        against(campaign, asked, "a_fp32")
+    (report,) = against(campaign, f"{asked},torch=2.11.0", "a_fp32")
+    assert report.labels == ("torch 2.12.0 database", "torch 2.11.0 old")
+
+
+def test_a_model_is_compared_with_its_rows_before_a_date(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    for table in tables_of(campaign):
+        header, *lines = table.read_text().splitlines()
+        older = [line.replace("2026-", "2020-").rpartition(",")[0] + "," for line in lines]
+        assert older != lines
+        table.write_text("\n".join([header, *older, *lines, ""]))
+    (report,) = against(campaign, "before=2021-01-01", "a_fp32")
+    assert report.labels == ("from 2021-01-01", "before 2021-01-01")
+    assert report.whole is not None
+    assert (report.whole.saved_time_s, report.whole.costs_more_time) == (0.0, False)
+    with pytest.raises(UserError, match="a_fp32: not measured with .* by rows of before=2019-01-01"):
+        against(campaign, "before=2019-01-01", "a_fp32")
+
+
+def test_a_model_of_a_users_code_is_compared_with_the_same_function_by_other_code(
+    campaign: SimulatedCampaign, tmp_path: Path
+) -> None:
+    code = tmp_path / "measurements" / "own" / "net.py"
+    config = code.with_name("summary.yml")
+    code.parent.mkdir()
+    config.write_text("model_name: net.py:build\ndone: false\n")
+    loads = dict(campaign.loads)
+
+    def measured(text: str, time_s: float) -> SimulatedCampaign:
+        code.write_text(text)
+        (own,) = ModelFolders(campaign.measurements).configs(["own"])
+        linear = operator("Linear", "float32")
+        counts = OperatorCounts(model_tuple(own), (OperatorCount(linear, 2, 9, 9),), 18, 18, 7, "2.11.0", "cuda")
+        write_both(own, counts)
+        again = SimulatedCampaign(tmp_path, {**loads, model_tuple(own): Load(time_s, 400.0)})
+        measure(again, "own")
+        ship_counts(again.database, [own])
+        return again
+
+    measured("def build(): 1", 0.010).database.folder.rename(tmp_path / "old")
+    now = measured("def build(): 2", 0.011)
+    (report,) = against(now, f"database={tmp_path / 'old'}", "own")
+    assert report.whole is not None
+    assert report.whole.saved_time_ratio == pytest.approx(-0.1, rel=1e-3)
+    assert [(one.operator, one.standing) for one in report.kinds] == [("Linear", "both")]
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "named"),
+    [
+        (["time > 2 %"], 1, ["time 10.0 ± "]),
+        (["energy>5%", "time > 9.5 %"], 1, ["energy 10.", "time 10.0"]),
+        (["energy > 15 %", "time > 11 %"], 0, []),
+    ],
+)
+def test_the_status_is_1_if_a_model_costs_more_than_a_limit_allows(
+    campaign: SimulatedCampaign,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    limits: list[str],
+    status: int,
+    named: list[str],
+) -> None:
+    measure(campaign, "a_fp32")
+    campaign.database.folder.rename(tmp_path / "old")
+    slower = {one: replace(load, time_s=1.1 * load.time_s) for one, load in campaign.loads.items()}
+    measure(SimulatedCampaign(tmp_path, slower), "a_fp32")
+    arguments = ["compare", "a_fp32", "--against", f"database={tmp_path / 'old'}", "--json"]
+    arguments += [word for one in limits for word in ("--fail-if", one)]
+    folders = ["--measurements", str(campaign.measurements), "--database", str(campaign.database.folder)]
+    monkeypatch.setattr(sys, "argv", ["opcost", *arguments, *folders])
+    assert main() == status
+    out, err = capsys.readouterr()
+    assert json.loads(out)[0]["labels"] == ["database", "old"]
+    assert len(err.splitlines()) == len(named)
+    assert all(line.startswith("error: a_fp32: " + one) for line, one in zip(err.splitlines(), named, strict=True))
+
+
+def test_a_difference_within_its_interval_is_no_excess(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    (report,) = against(campaign, "precision=fp32", "a_bf16")
+    assert report.whole is not None
+    limit = Limit("energy", 0.01)
+
+    def found(more: float, error: float) -> int:
+        figures = {"saved_energy_ratio": -more, "saved_energy_standard_error_ratio": error}
+        return len(excesses([replace(report, whole=replace(report.whole, **figures))], [limit]))
+
+    assert [found(0.02, 0.001), found(0.02, 0.02), found(0.009, 0.001), found(-0.5, 0.001)] == [1, 0, 0, 0]
+
+
+def test_an_unknown_cost_fits_no_limit(campaign: SimulatedCampaign) -> None:
+    measure(campaign)
+    (report,) = against(campaign, "precision=fp32", "a_bf16")
+    unknown = replace(report, whole=None, sum=None)
+    with pytest.raises(UserError, match=r"^--fail-if 'energy > 5 %': a_bf16: its energy is unknown"):
+        excesses([unknown], [Limit.of("energy > 5 %")])
+
+
+@pytest.mark.parametrize("text", ["energy > 5", "energy < 5 %", "energy >= 5 %", "power > 5 %", "energy > -5 %", ""])
+def test_other_texts_are_no_limits(text: str) -> None:
+    with pytest.raises(ValueError, match="is no limit; write 'energy > 5 %'"):
+        Limit.of(text)
+
+
 # Mistakes
 
 
@@ -197,6 +349,8 @@ def test_operators_without_wholes_are_compared(campaign: SimulatedCampaign) -> N
         ("precision=fp16", ("a_*",), "--against precision=fp16: no model is measured"),
         ("precision=fp16", (), "--against precision=fp16: no model is measured"),
         ("precison=fp32", ("a_bf16",), "--against 'precison=fp32': 'precison' is no condition; use precision"),
+        ("before=1.2.2026", ("a_bf16",), "--against 'before=1.2.2026': '1.2.2026' is no date; write before=2026-11-20"),
+        ("torch=", ("a_bf16",), "--against 'torch=': torch has no name; write torch=2.10"),
         ("precision=fp23", ("a_bf16",), "--against 'precision=fp23': precision has no value 'fp23'"),
     ],
 )
@@ -227,7 +381,11 @@ def test_the_command_exits_with_2_after_a_mistake_and_with_0_otherwise(
     assert run("a_bf16", "--against", "precision=fp32", "--against", "memory_format=contiguous", "--json") == 0
     (report,) = json.loads(capsys.readouterr().out)
     assert report["whole"]["saved_energy_j"] == pytest.approx(2.7, rel=0.02)
-    assert report["other_chosen"] == {"precision": "fp32", "memory_format": "contiguous"}
+    assert report["other_chosen"] == {
+        "precision": "fp32",
+        "memory_format": "contiguous",
+        "attention": "torch-default",
+    }
     assert report["kinds"][0]["costs"]["costs_more_energy"] is True
     for more in (["--figures", "x"], ["--report", "x.html"]):
         with pytest.raises(UserError, match="--against excludes --figures and --report"):
@@ -334,11 +492,13 @@ def test_the_same_model_on_another_device_is_compared_operator_by_operator() -> 
 
 def test_devices_and_precisions_can_both_differ() -> None:
     request = Request(("vit_b_16_bf16",), ModelFolders(ROOT / "measurements"), committed())
-    with pytest.raises(UserError, match="not measured with precision=fp32,memory_format=contiguous on H100"):
+    with pytest.raises(
+        UserError, match="not measured with precision=fp32,memory_format=contiguous by rows of device=H100"
+    ):
         compare_against(request, ["device=H100,precision=fp32"])
     with pytest.raises(UserError, match="--device A100: no row of it"):
         compare_against(request, ["device=A100"])
-    with pytest.raises(UserError, match="but not with the same software on another device"):
+    with pytest.raises(UserError, match="not measured with precision=bf16.* beside rows of device=H200"):
         compare_against(replace(request, device="H200"), ["device=H200"])
 
 

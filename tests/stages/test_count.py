@@ -346,7 +346,9 @@ def test_detectors_are_counted_alike_each_time_and_the_seed_is_part_of_the_model
     assert "seed=1" in str(model_tuple(config_of(tmp_path, "detector")))
 
 
-@pytest.mark.parametrize("asked", ["precision: fp16", "precision: amp-bf16", "memory_format: channels_last"])
+@pytest.mark.parametrize(
+    "asked", ["precision: fp16", "precision: amp-bf16", "memory_format: channels_last", "attention: efficient"]
+)
 def test_a_refusal_names_the_keys_besides_the_size_that_may_be_its_cause(tmp_path: Path, asked: str) -> None:
     add_model(tmp_path, "small", "resnet18", [2, 4, 32, 32], keys=f"{asked}\n")
     path = config_of(tmp_path, "small").path

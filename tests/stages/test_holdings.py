@@ -157,6 +157,41 @@ def test_a_campaign_completes_what_was_held_in_part_in_the_expected_time(campaig
     assert (found.tuples, found.complete, found.partial, found.expected_s) == (3, ("a", "b"), (), 0)
 
 
+def test_a_tier_is_complete_by_calls_and_by_their_time(
+    campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign.loads[SILU] = Load(time_s=0.003, power_w=300.0)
+    for name, tier in {"a": 1, "b": 1, "c": 2}.items():
+        with open(campaign.measurements / name / "summary.yml", "a") as file:
+            file.write(f"tier: {tier}\n")
+    campaign.add_model("uncounted", {}, batch=5)
+    path = campaign.measurements / "uncounted" / "summary.yml"
+    path.write_text(path.read_text() + "tier: 1\n")
+    (path.parent / "operators.pkl").unlink()
+    measure(campaign, "a")
+    (found,) = holdings(campaign.request())
+    first, second = found.tiers
+    # Of 4 + 3 calls the 2 of SiLU have no row; the expected time of one is that of its size.
+    assert (first.tier, first.models, first.uncounted, first.missing) == (1, 3, 1, 1)
+    assert first.calls_ratio == pytest.approx(5 / 7)
+    assert 0.0 < first.time_ratio < 1.0
+    assert first.expected_s == found.expected_s
+    assert (second.models, second.uncounted, second.calls_ratio, second.time_ratio) == (1, 0, 0.0, 0.0)
+    measure(campaign, "b")
+    (found,) = holdings(campaign.request())
+    assert [(one.calls_ratio, one.time_ratio, one.missing) for one in found.tiers] == [(1.0, 1.0, 0), (0.0, 0.0, 1)]
+    print_holdings([found])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Tier 1 in torch-default: 3 cases, 2 of them counted, 100.0 % of the calls and 100.0 % of the time have rows"
+        in printed
+    )
+    assert (
+        "Tier 2 in torch-default: 1 case, 0.0 % of the calls and 0.0 % of the time have rows, 1 tuple missing"
+        in printed
+    )
+
+
 def test_an_empty_database_holds_nothing_and_a_whole_is_held_without_its_operators(
     campaign: SimulatedCampaign, capsys: pytest.CaptureFixture[str]
 ) -> None:

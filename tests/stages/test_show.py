@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -44,12 +45,14 @@ from opcost.reporting.ranking_tables import (
     table_of,
 )
 from opcost.running.request import Request
+from opcost.stages import predict
 from opcost.stages.compare import find_comparisons
 from opcost.stages.filter import filter_operators
 from opcost.stages.measure_operators import measure_full_models, measure_operators
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.stages.show import USUAL_CHOICE, Choice, DeviceRanking, ShowReport, show
-from opcost.storage.configs import ModelFolders
+from opcost.storage import configs
+from opcost.storage.configs import ModelConfig, ModelFolders, load_config
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
 from opcost.storage.model_counts import COUNTS, FILTERED_COUNTS
@@ -643,6 +646,36 @@ def test_all_remarks_are_printed_when_asked_for(capsys: pytest.CaptureFixture[st
     assert "resnet18_32x3x32x32: kernel time of operators alone, as a share of that in the model: " in remarks
     assert "(eager)" not in remarks
     assert none == ": no sum of these models can be compared with a whole model.\n"
+
+
+def test_each_config_is_read_once_and_nothing_is_hashed_where_nothing_was_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Counter[Path]()
+
+    def load(path: Path, *arguments: Any) -> list[ModelConfig]:
+        read[path] += 1
+        return load_config(path, *arguments)
+
+    monkeypatch.setattr(configs, "load_config", load)
+    monkeypatch.setattr(predict, "training_fingerprint", lambda *_: pytest.fail("all rows are hashed"))
+    folders = ModelFolders(ROOT / "measurements")
+    # A model without a cost, which would be predicted.
+    report = show(Request(("resnet18_32x3x32x32",), folders, committed()), Choice(device="H100"), tmp_path)
+    assert set(read.values()) == {1}
+    assert len(read) == len(folders.names())
+    assert not any(ranking.predicted for ranking in report.rankings)
+
+
+def test_the_result_of_a_model_is_made_once() -> None:
+    request = Request((), ModelFolders(ROOT / "measurements"), committed())
+    (config,) = request.folders.configs(["resnet18_32x3x32x32"])
+    data = read_ranking_data(request, [config], [config.name])
+    results = {one: data.results(one) for one in data.newest}
+    assert any(results.values())
+    for conditions, found in results.items():
+        assert [id(one) for one in data.results(conditions, {config.name})] == list(map(id, found))
+        assert data.results(conditions, ()) == []
 
 
 def test_neither_torch_nor_pandas_is_imported() -> None:

@@ -4,7 +4,6 @@ import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ from simulated_apparatus import RecordedProgress
 from opcost.comparing.ranking import ASSUMED_SUM_ERRORS, sum_errors
 from opcost.measuring.conditions import Conditions
 from opcost.operators.training import Training
+from opcost.operators.tuples import Phase
 from opcost.running.request import Request
 from opcost.stages import predict as trained_module
-from opcost.stages.predict import training_data, training_fingerprint
+from opcost.stages.predict import Ground, training_data, training_fingerprint
 from opcost.stages.ranking_data import read_ranking_data
 from opcost.storage.configs import ModelFolders
 from opcost.storage.database import Database
@@ -68,17 +68,17 @@ def test_rows_under_other_conditions_are_not_read_and_make_no_difference(
     request = Request((), ModelFolders(database.folder / "mine", ROOT / "measurements"), database)
     configs = [config for config in request.configs() if config.name.startswith("resnet34_")]
     all_rows = read_ranking_data(request, configs, ())
-    restricted = read_ranking_data(request, configs, (), under=conditions)
+    restricted = read_ranking_data(request, configs, (), under=[conditions])
     assert {row.conditions for row in restricted.operator_rows} == {conditions}
     assert len(all_rows.operator_rows) > len(restricted.operator_rows) > 20
-    found = training_data(read_ranking_data(request, configs, (), under=conditions), conditions)
+    found = training_data(read_ranking_data(request, configs, (), under=[conditions]), conditions)
     expected = training_data(all_rows, conditions)
     assert found.samples.kinds == expected.samples.kinds
     assert np.array_equal(found.samples.times_s, expected.samples.times_s)
     assert found.wholes == expected.wholes
     assert len(found.wholes) >= 1
     # The same errors as those that opcost show expects.
-    assert found.sum_errors == sum_errors(all_rows.results(conditions))
+    assert found.sum_errors[Phase.INFERENCE] == sum_errors(all_rows.results(conditions))
 
 
 def test_sums_of_training_steps_are_no_errors_of_inference(database: Database, conditions: Conditions) -> None:
@@ -87,24 +87,26 @@ def test_sums_of_training_steps_are_no_errors_of_inference(database: Database, c
     data = read_ranking_data(request, configs, ())
     step = Training("mse", "sgd", (), ())
     steps = [replace(model, config=replace(model.config, training=step)) for model in data.models]
-    found = training_data(replace(data, models=tuple(steps)), conditions)
-    assert found.wholes == {}
-    assert found.sum_errors == sum_errors([])
-    assert len(found.samples) == len(training_data(data, conditions).samples)
+    found, of_passes = (training_data(replace(data, models=tuple(own)), conditions) for own in (steps, data.models))
+    assert found.sum_errors[Phase.INFERENCE] == of_passes.sum_errors[Phase.STEP] == sum_errors([])
+    assert found.sum_errors[Phase.STEP] == of_passes.sum_errors[Phase.INFERENCE]
+    # Their sums of predicted calls are learned from alike.
+    assert found.wholes == of_passes.wholes != {}
+    assert len(found.samples) == len(of_passes.samples)
 
 
 def test_rows_that_are_not_learned_from_leave_the_fingerprint(database: Database, conditions: Conditions) -> None:
     """Those under other conditions, chains of another dtype, and counts of other operators."""
-    before = training_fingerprint(database, conditions)
-    assert before == training_fingerprint(Database(database.folder), conditions)
+    before = training_fingerprint(database, [conditions])
+    assert before == training_fingerprint(Database(database.folder), [conditions])
     for name in TABLES[:2]:
         append(database, name, (line for line in committed(name) if key_of(line).endswith(OTHERS)))
     append(database, "model_operators", (line for line in committed("model_operators") if b",vit_b_16_" in line))
     chains = [line for line in committed("calls_in_chains") if b"bfloat16" not in line]
     (database.folder / "calls_in_chains.csv").write_bytes(b"".join(chains))
-    assert training_fingerprint(database, conditions) == before
-    first, other = (training_fingerprint(database, conditions, models) for models in (["a"], ["a", "b"]))
-    assert first != other == training_fingerprint(database, conditions, ["b", "a"])
+    assert training_fingerprint(database, [conditions]) == before
+    first, other = (training_fingerprint(database, [conditions], models) for models in (["a"], ["a", "b"]))
+    assert first != other == training_fingerprint(database, [conditions], ["b", "a"])
 
 
 def test_a_fingerprint_of_a_large_table_takes_little_memory(database: Database, conditions: Conditions) -> None:
@@ -112,7 +114,7 @@ def test_a_fingerprint_of_a_large_table_takes_little_memory(database: Database, 
         file.writelines(b"%016x%s,%s\n" % (number, OTHERS, b"x" * 1000) for number in range(20_000))
     tracemalloc.start()
     try:
-        training_fingerprint(database, conditions)
+        training_fingerprint(database, [conditions])
         assert tracemalloc.get_traced_memory()[1] < 5_000_000
     finally:
         tracemalloc.stop()
@@ -120,7 +122,7 @@ def test_a_fingerprint_of_a_large_table_takes_little_memory(database: Database, 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_row_that_is_learned_from_changes_it(name: str, database: Database, conditions: Conditions) -> None:
-    before = training_fingerprint(database, conditions)
+    before = training_fingerprint(database, [conditions])
     path = database.folder / f"{name}.csv"
     own = path.read_bytes().splitlines(keepends=True)
     if name == "calls_in_chains":
@@ -130,21 +132,22 @@ def test_a_row_that_is_learned_from_changes_it(name: str, database: Database, co
         has_conditions = name != "model_operators"
         # The first line of counts is that of the whole model.
         append(database, name, (line for line in own[2:] if not has_conditions or key_of(line).endswith(LEARNED)))
-    assert training_fingerprint(database, conditions) != before
+    assert training_fingerprint(database, [conditions]) != before
 
 
 def test_rows_that_come_while_costs_are_learned_are_not_taken_as_learned(
     database: Database, conditions: Conditions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, before = Request((), ModelFolders(tmp_path), database), training_fingerprint(database, conditions)
-    learned: Any = SimpleNamespace(learned="learned", sum_errors=ASSUMED_SUM_ERRORS)
+    request, before = Request((), ModelFolders(tmp_path), database), training_fingerprint(database, [conditions])
 
     def train(*_: object) -> Any:
         lines = (line for line in committed("operator_measurements") if key_of(line).endswith(LEARNED))
         append(database, "operator_measurements", lines)
-        return learned
+        return "learned", {conditions.key: {Phase.STEP: ASSUMED_SUM_ERRORS}}
 
     monkeypatch.setattr(trained_module, "_train", train)
-    trained_module.trained(request, conditions, tmp_path / "cache", RecordedProgress())
-    assert training_fingerprint(database, conditions) != before
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f"learned-{conditions.key}-{before}.npz"]
+    monkeypatch.setattr(trained_module, "knowledge", lambda *_: None)
+    ground = Ground({conditions: 1}, {})
+    trained_module.trained(request, ground, conditions, tmp_path / "cache", RecordedProgress())
+    assert training_fingerprint(database, [conditions]) != before
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f"learned-cuda-graph-{before}.npz"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from opcost.errors import UserError
+from opcost.errors import CannotBuildError, UserError
 from opcost.operators.model_names import ModelName, UserCode
-from opcost.storage.code_files import find_code, lacks_parameter
+from opcost.storage.code_files import check_function, find_code, lacks_parameter
 
 
 def code_of(folder: Path, name: str) -> UserCode:
@@ -79,7 +79,7 @@ def test_any_file_is_read_or_refused_within_two_seconds_and_300_mb(tmp_path: Pat
     program = f"""
 import resource, sys, time
 from pathlib import Path
-from opcost.errors import UserError
+from opcost.errors import CannotBuildError, UserError
 from opcost.operators.model_names import ModelName
 from opcost.storage.code_files import find_code
 def used():
@@ -127,3 +127,45 @@ def test_a_missing_parameter_is_found_without_running_the_file(tmp_path: Path, t
     (tmp_path / "net.py").write_text(text)
     (tmp_path / "layers.py").write_text("raise AssertionError")
     assert lacks_parameter(code_of(tmp_path, "net.py:build"), "size") == lacks
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "mistake"),
+    [
+        ("def build(): ...", [], ""),
+        ("def buld(): ...\ndef other(): ...", [], "build is not there; did you mean buld?"),
+        ("def first(): ...\ndef other(): ...", [], "build is not there; the file has first, other"),
+        ("x = 1", [], "build is not there; the file has no function"),
+        # Names may come from these.
+        *((text, [], "") for text in ("from layers import *", "globals()[name] = made", "def __getattr__(name): ...")),
+        *((text, [], "") for text in ("setattr(here, 'b' + 'uild', f)", "if True:\n    build = partial(f, 3)")),
+        *((text, [], "") for text in ("from layers import f as build", "for build in found: pass", "import build")),
+        ("def build(width, depth=2): ...", ["depth"], ""),
+        ("def build(width, **others): ...", ["height"], ""),
+        (
+            "def build(width, /, depth=[1, 'a']): ...",
+            ["widht"],
+            "unexpected keyword argument 'widht'; did you mean width?",
+        ),
+        ("def build(width, *, depth='a'): ...", ["size"], "argument 'size'; its arguments are width, depth='a'"),
+        ("def build(): ...", ["size"], "got an unexpected keyword argument 'size'; its arguments are none"),
+        # Python knows the arguments of these only when they run.
+        ("@decorated\ndef build(): ...", ["size"], ""),
+        ("class build:\n    def __init__(self): ...", ["size"], ""),
+        ("build = other", ["size"], ""),
+        ("def build(): ...\nbuild = decorated(build)", ["size"], ""),
+        ("def build(width, width): ...", ["size"], ""),
+    ],
+)
+def test_a_mistake_in_the_name_of_a_function_or_argument_is_found_in_the_text(
+    tmp_path: Path, text: str, arguments: list[str], mistake: str
+) -> None:
+    (tmp_path / "net.py").write_text(text)
+    (tmp_path / "layers.py").write_text("raise AssertionError")
+    code = code_of(tmp_path, "net.py:build")
+    if not mistake:
+        check_function(code, arguments)
+        return
+    with pytest.raises(CannotBuildError) as found:
+        check_function(code, arguments)
+    assert mistake in str(found.value)

@@ -117,6 +117,12 @@ def test_a_folder_without_its_file_is_reported(tmp_path: Path) -> None:
     assert line.startswith("x/summary.yml: no such file; run in the root")
 
 
+def test_the_folder_of_compiled_files_beside_a_program_is_no_model(tmp_path: Path) -> None:
+    write(tmp_path, "x", VALID)
+    (tmp_path / "__pycache__").mkdir()  # pip compiles networks.py, which is among the shipped configs
+    assert names(tmp_path) == ["x"]
+
+
 SIZE = "[32, 3, 224, 224]"
 
 
@@ -356,11 +362,13 @@ def mistakes_or_none(measurements: Path) -> tuple[str, ...]:
         ("a_2x3x4.old_1x3x32x32", ((8, 3, 64, 64), None, None), "a_2x3x4.old_8x3x64x64"),
         ("x", ((1, 3, 64, 64), "amp-bf16", "channels_last"), "x_1x3x64x64_amp-bf16_channels_last"),
         ("x", (None, None, "contiguous"), "x_contiguous"),
+        ("x", (None, "bf16", None, "flash"), "x_bf16_flash"),
         ("x", (None, None, None), "x"),
     ],
 )
 def test_a_case_is_named_by_its_folder_and_the_values_that_vary(folder: str, values: Any, expected: str) -> None:
-    assert case_name(folder, *values) == expected
+    size, *others = values
+    assert case_name(folder, size, None, *filter(None, others)) == expected
 
 
 def test_a_config_becomes_the_product_of_its_lists_in_their_order(tmp_path: Path) -> None:

@@ -7,8 +7,15 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from opcost.operators.counts import OperatorCounts
+from opcost.operators.training import Training
+from opcost.operators.tuples import OperatorTuple, Phase
+from opcost.torch_backend.capture import capture, run_first
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost, operations_of, tensors_of, total
 from opcost.torch_backend.meta_device import like_a_device
+from opcost.torch_backend.passes import in_phase
+from opcost.torch_backend.ready_model import ReadyModel
+from opcost.torch_backend.training_step import training_step
 from tests.small_model import SmallModel, of_class
 
 IMAGE = torch.zeros(2, 4, 8, 8)
@@ -182,6 +189,37 @@ def test_bags_of_embeddings_note_what_they_note_on_a_cpu(mode: str, keywords: di
     given = torch.zeros(7, dtype=torch.long), torch.tensor([0, 3, 7])
     (_, costs), (_, meta_costs) = run(layer, "cpu", *given), run(layer, "meta", *given)
     assert costs == meta_costs
+
+
+class Attention(nn.Module):
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.dropout, self.heads, self.head = dropout, nn.Linear(16, 48), nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = (one.unflatten(-1, (2, 8)).transpose(1, 2) for one in self.heads(x).chunk(3, -1))
+        found = nn.functional.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout)
+        return self.head(found.transpose(1, 2).flatten(2)).mean(1)
+
+
+def step_on(device: str, dropout: float, optimizer: str) -> OperatorCounts:
+    with in_phase(Phase.STEP):
+        ready = ReadyModel.of(Attention(dropout).to(device), torch.randn(4, 6, 16, device=device))
+        return capture(run_first(training_step(ready, Training(optimizer=optimizer), device)), OperatorTuple("net"))
+
+
+def test_a_training_step_with_attention_has_the_calls_of_a_cpu() -> None:
+    here, there = step_on("cpu", 0.0, "sgd"), step_on("meta", 0.0, "sgd")
+    calls = [{(one.operator, one.phase): one.occurrences for one in counts.counts} for counts in (here, there)]
+    assert calls[0] == calls[1]
+    assert (here.total_flop, here.total_memory_bytes) == (there.total_flop, there.total_memory_bytes)
+
+
+def test_in_a_training_step_attention_with_dropout_is_fused_and_an_optimiser_is_that_of_a_gpu() -> None:
+    names = {name for one in step_on("meta", 0.1, "adamw").counts for name, _ in one.operations}
+    attention = "_scaled_dot_product_flash_attention_for_cpu"
+    assert {attention, f"{attention}_backward", "_foreach_pow", "_foreach_reciprocal_"} <= names
+    assert not {"bmm", "_safe_softmax"} & names
 
 
 def test_nothing_is_left_of_it_afterwards() -> None:

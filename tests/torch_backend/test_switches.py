@@ -12,6 +12,7 @@ from torch import nn
 from torchvision.models._api import BUILTIN_MODELS
 
 from opcost.errors import CannotBuildError
+from opcost.measuring.conditions import ATTENTION_FIELDS
 from opcost.measuring.precisions import TORCH_DEFAULT
 from opcost.measuring.setting import Setting
 from opcost.operators.counts import Case
@@ -24,8 +25,8 @@ from opcost.torch_backend.switches import (
     Switch,
     kept_switches,
     other_switches,
-    precision,
     reported_switches,
+    switched,
     tf32_switches,
     torch_state,
 )
@@ -121,11 +122,21 @@ def test_switches_are_put_back_after_any_changes_and_errors(changed: list[Switch
     assert values() == before
 
 
+def test_one_back_end_of_attention_alone_is_set_and_put_back() -> None:
+    fields = tuple(ATTENTION_FIELDS.values())
+    before = torch_state("cpu")
+    for backend, own in ATTENTION_FIELDS.items():
+        with switched(TORCH_DEFAULT, backend):
+            assert [field for field in fields if torch_state("cpu")[field]] == [own]
+    with switched(TORCH_DEFAULT):
+        assert torch_state("cpu") == before
+
+
 @pytest.mark.parametrize("name", ["torch-default", "fp32", "tf32", "bf16"])
 @given(changed=st.lists(st.sampled_from(FP32_PRECISIONS), max_size=4))
 def test_a_precision_means_the_same_whatever_was_set_before(name: str, changed: list[Switch]) -> None:
     def fp32_values() -> tuple[dict[str, Any], list[Any]]:
-        with precision(name):
+        with switched(name):
             return torch_state("cpu"), values()
 
     expected = fp32_values()
@@ -142,10 +153,10 @@ def test_a_precision_sets_both_switches_and_sets_them_back_also_after_an_error(
     name: str, expected: tuple[bool, bool]
 ) -> None:
     before = tf32_switches()
-    with precision(name):
+    with switched(name):
         assert tf32_switches() == expected
     assert tf32_switches() == before == (False, True)
-    with pytest.raises(ZeroDivisionError), precision(name):
+    with pytest.raises(ZeroDivisionError), switched(name):
         fail()
     assert tf32_switches() == before
 
@@ -197,7 +208,7 @@ def sets_when_built() -> nn.Module:
 def test_what_a_model_sets_does_not_last(monkeypatch: pytest.MonkeyPatch, builder: Callable[..., nn.Module]) -> None:
     monkeypatch.setitem(BUILTIN_MODELS, "my_own", builder)
     before = values()
-    with precision(TORCH_DEFAULT):
+    with switched(TORCH_DEFAULT):
         of_its_row = values()
     with Workloads("cpu")(Case(MODEL), Setting()) as workload:
         assert values() == of_its_row
