@@ -30,6 +30,7 @@ def test_packages_and_memory_are_read_at_both_ends_across_a_wrap(tmp_path: Path)
     add_domain(tmp_path, "intel-rapl:0:1", "core", 0)
     sources, reason = open_rapl(tmp_path)
     assert ([source.device for source in sources], reason) == (["cpu", "dram"], None)
+    outer_begin_s = time.time()
     for source in sources:
         source.edge()
     begin_s = time.time()
@@ -40,14 +41,15 @@ def test_packages_and_memory_are_read_at_both_ends_across_a_wrap(tmp_path: Path)
     end_s = time.time()
     for source in sources:
         source.edge()
+    # A busy machine may wait between an edge's reading and the window: its part of the energy lies outside.
+    least = (end_s - begin_s) / (time.time() - outer_begin_s)
     # A read long after the window changes nothing.
     time.sleep(0.05)
     window = Window(begin_s, end_s)
     of_cpu, of_memory = (window_energy(source.readings(window), window) for source in sources)
-    assert of_cpu.energy_j is not None
-    assert of_memory.energy_j is not None
-    assert of_cpu.energy_j.value == pytest.approx(10.0, rel=0.01)
-    assert of_memory.energy_j.value == pytest.approx(2.0, rel=0.01)
+    for energy, counted_j in ((of_cpu, 10.0), (of_memory, 2.0)):
+        assert energy.energy_j is not None
+        assert 0.99 * least * counted_j <= energy.energy_j.value <= 1.01 * counted_j
     assert (of_cpu.meter, of_memory.meter) == ("rapl package", "rapl dram")
     for source in sources:
         source.close()
