@@ -1,6 +1,7 @@
 """A training step from a config: counted, filtered, measured and compared as any other model, on the CPU."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,8 @@ def test_a_profile_of_a_step_writes_its_config_and_counts_it(
     assert home.run(*step, *measured) == 0
     names = sorted(path.parent.name for path in (home.home / "measurements").glob("*/summary.yml"))
     assert names == ["net_loss", "net_loss_training"]
+    # Without its rows, a command is proposed that measures them.
+    shutil.rmtree(home.home / "database")
     capsys.readouterr()
     assert home.run("layers", "net_loss_training", "--allow-code") == 0
     assert f"{again.partition(' --device')[0]}" in capsys.readouterr().out
