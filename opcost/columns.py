@@ -370,7 +370,8 @@ class _Forms:
                 read = form.read
                 form = Form(lambda data: _checked(one := read(data), allowed.allow(one), allowed.words), form.write)
             return form
-        return self._object_form(hint)
+        is_mapping = origin is Mapping
+        return _mapping_form(_parts_form(list(map(self.of, parts)))) if is_mapping else self._object_form(hint)
 
     def _object_form(self, kind: type[Any]) -> Form:
         known = {field.name: field.default is MISSING for field in fields(kind)}
@@ -435,6 +436,11 @@ def _items_form(item: Form) -> Form:
         lambda data: tuple(map(item.read, _checked(data, type(data) is tuple, "tuple"))),
         _same if item.write is _same else lambda values: tuple(map(item.write, values)),
     )
+
+
+def _mapping_form(item: Form) -> Form:
+    items = _items_form(item)
+    return Form(lambda data: dict(items.read(data)), lambda values: items.write(tuple(values.items())))
 
 
 def _parts_form(forms: Sequence[Form]) -> Form:

@@ -8,7 +8,7 @@ predictions of operators that were held out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated
@@ -99,12 +99,12 @@ def _deviations(ratios: Iterable[float | None], assumed: Differences) -> tuple[D
 
 
 def completed(
-    models: Iterable[ModelResult], counts: Collection[OperatorCount], measurements: Measurements
+    models: Iterable[ModelResult], known: Callable[[], tuple[Collection[OperatorCount], Measurements]]
 ) -> Iterator[ModelResult]:
     """Yield the figures with the predicted cost of missing operators, unchanged if it is not needed or unknown.
 
-    It is unknown if less than ``MOSTLY_KNOWN_RATIO`` of the model's bytes or FLOPs is measured. ``counts`` are those of
-    the operators that have rows, ``measurements``.
+    It is unknown if less than ``MOSTLY_KNOWN_RATIO`` of the model's bytes or FLOPs is measured. ``known`` returns the
+    counts of the operators that have rows, and the rows; it is called only if they are needed.
     """
     predictors: dict[tuple[str, EnergyBasis], CostModel | None] = {}
     for model in models:
@@ -115,7 +115,7 @@ def completed(
             continue
         place = model.conditions.key, model.cost.basis
         if place not in predictors:
-            predictors[place] = predictor_of(counts, measurements, model.conditions, model.cost.basis)
+            predictors[place] = predictor_of(*known(), model.conditions, model.cost.basis)
         predictor = predictors[place]
         yield replace(model, predicted=None if predictor is None else predicted_piece(model.cost.missing, predictor))
 

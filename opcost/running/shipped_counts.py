@@ -37,7 +37,7 @@ def shipped_counts(database: Database, configs: Collection[ModelConfig]) -> Mapp
 
     Raises UserError: the table is damaged.
     """
-    return without_newer_pickle(_in_table(database.model_operators, configs), configs)
+    return without_newer_pickle(in_table(database, configs), configs)
 
 
 def without_newer_pickle(found: TableCounts, configs: Collection[ModelConfig]) -> Mapping[str, OperatorCounts]:
@@ -100,7 +100,7 @@ def ship_counts(database: Database, configs: Collection[ModelConfig]) -> None:
     from the measured operators of grids, too.
     """
     table = database.model_operators
-    known = _in_table(table, configs)
+    known = in_table(database, configs)
     rows: list[ModelOperatorRow] = []
     for config in configs:
         if COUNTS.path(config).exists():
@@ -137,8 +137,8 @@ def identity_of(config: ModelConfig) -> Identity:
     return model_tuple(config).key, config.composites
 
 
-def _in_table(table: CsvTable[ModelOperatorRow], configs: Iterable[ModelConfig]) -> TableCounts:
-    return counts_in(table, {model_tuple(config).key for config in configs}.__contains__)
+def in_table(database: Database, configs: Iterable[ModelConfig]) -> TableCounts:
+    return counts_in(database.model_operators, {model_tuple(config).key for config in configs}.__contains__)
 
 
 def counts_in(table: CsvTable[ModelOperatorRow], wanted: Callable[[str], bool] | None = None) -> TableCounts:

@@ -10,9 +10,10 @@ from opcost.invocation import command
 from opcost.measuring.conditions import WARM, Conditions, is_device_name
 from opcost.measuring.setting import refuse_unknown
 from opcost.operators.counts import OperatorCounts
+from opcost.operators.model_rows import ShippedCounts
 from opcost.progress import Progress
-from opcost.running.request import RunRequest
-from opcost.running.shipped_counts import shipped_counts
+from opcost.running.request import Request, RunRequest
+from opcost.running.shipped_counts import counts_in, identity_of, shipped_counts
 from opcost.stages.count import count_in_memory
 from opcost.stages.make_configs import config_of
 from opcost.stages.profile import ObjectModel, counted_object
@@ -68,7 +69,7 @@ def find_layers(request: RunRequest, wanted: WantedModel, choice: Choice, progre
     )
     # The database's counts have the input values of a run on the device, and comparisons use them.
     summed = shipped if shipped is not None and calls == shipped_calls else counts
-    data = read_ranking_data(request, [config], {config.name}, {config.name: summed})
+    data = _data(request, config, summed)
     report = layers_report(config, counts, data, choice)
     same = WantedModel.of(config)
     return replace(
@@ -82,8 +83,13 @@ def layers_of_object(request: RunRequest, own: ObjectModel, choice: Choice) -> L
     """Return the layers of an object, which runs once on its own device. Raises UserError: it cannot be counted."""
     with counted_object(request, own) as counted:
         config, counts = counted.config, counted.counts
-        data = read_ranking_data(counted.request, [config], {config.name}, {config.name: counts})
+        data = _data(counted.request, config, counts)
         return layers_report(config, counts, data, choice)
+
+
+def _data(request: Request, config: ModelConfig, counts: OperatorCounts) -> RankingData:
+    in_place = {identity_of(config): ShippedCounts(counts, "")}
+    return read_ranking_data(request, [config], (), {**counts_in(request.database.model_operators), **in_place})
 
 
 def layers_report(config: ModelConfig, counts: OperatorCounts, data: RankingData, choice: Choice) -> LayersReport:

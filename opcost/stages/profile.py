@@ -34,7 +34,7 @@ from opcost.running.devices import choose_device
 from opcost.running.engine import Executor, OpenBench, executor_of
 from opcost.running.planned_bench import open_local_bench
 from opcost.running.request import RunRequest
-from opcost.running.shipped_counts import counted_or_shipped, shipped_counts
+from opcost.running.shipped_counts import counted_or_shipped, in_table, shipped_counts
 from opcost.stages.compare import ComparingReport, find_comparisons
 from opcost.stages.count import CountFailure, count_operators, warn_of_compiled
 from opcost.stages.make_configs import config_text, found_or_written, scratch_folder
@@ -210,7 +210,7 @@ def _measured(request: RunRequest, configs: Sequence[ModelConfig], progress: Pro
 
     units = measure_units(request, measuring.protocols, open_recorded, progress, measuring.announce)
     request = replace(request, database=request.database.read_once())
-    data = read_ranking_data(request, configs, {config.name for config in configs})
+    data = read_ranking_data(request, configs, {one.name for one in configs}, in_table(request.database, configs))
     results = {(one.name, one.conditions): one for each in set(conditions.values()) for one in data.results(each)}
     comparisons = [] if request.dry_run else find_comparisons(replace(request, device=None), under=conditions)
     reports = {report.name: report for report in comparisons}

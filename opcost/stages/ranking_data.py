@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from opcost.columns import grouped
+import opcost
+from opcost.columns import form_of, grouped
 from opcost.comparing.model_result import Evidence, ModelResult
-from opcost.comparing.ranking import Differences
+from opcost.comparing.ranking import Differences, SumErrors, sum_errors
 from opcost.comparing.roofline import Roofline, roofline_of_rows
 from opcost.errors import UserError
 from opcost.measuring.conditions import Conditions
+from opcost.measuring.protocol import protocol_options
 from opcost.measuring.record import MeasurementRow, is_doubtful
 from opcost.measuring.setting import are_chosen, is_meant
 from opcost.operators.counts import (
@@ -27,8 +35,17 @@ from opcost.operators.counts import (
 )
 from opcost.operators.training import PARTS
 from opcost.running.request import Request, leave_out
-from opcost.running.shipped_counts import TableCounts, counts_in, counts_of_operators, identity_of, without_newer_pickle
+from opcost.running.shipped_counts import (
+    TableCounts,
+    counts_in,
+    counts_of_operators,
+    identity_of,
+    in_table,
+    without_newer_pickle,
+)
 from opcost.storage.configs import ModelConfig, model_tuple
+from opcost.storage.database import Database
+from opcost.storage.files import keep, kept
 from opcost.storage.model_counts import COUNTS
 from opcost.summing.summation import NOTHING_SUMMED, Measurements, best_of_each_board, common_basis
 
@@ -77,12 +94,32 @@ class CountedModel:
 
 
 @dataclass(frozen=True)
+class Summary:
+    """What all rows and all models of a mode say under one set of conditions, whichever models are chosen.
+
+    ``newest`` is the end of the newest measurement, ``wholes`` the number of models with a measured whole, and
+    ``measured_ratio`` the sum of the measured shares of all models' bytes. ``protocol_options`` are those of a command
+    that measures as most rows were.
+    """
+
+    conditions: Conditions
+    newest: str
+    wholes: int
+    measured_ratio: float
+    roofline: Roofline | None
+    errors: SumErrors
+    errors_corrected: SumErrors
+    boards: BoardDifferences
+    protocol_options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RankingData:
     """All models, and the rows of their operators and of cache chains.
 
     ``operator_counts`` has the FLOPs and bytes of each operator in the database, whether or not its model has a config.
     ``newest`` has each set of conditions with the time of its newest row. ``idle_powers_w`` are those of boards by the
-    newest qualification that has one.
+    newest qualification that has one. ``everything`` returns the data of all models, on which ``summaries`` rest.
     """
 
     models: tuple[CountedModel, ...]
@@ -91,11 +128,28 @@ class RankingData:
     evidence: Evidence
     newest: Mapping[Conditions, str]
     idle_powers_w: Mapping[str, float] = field(default_factory=dict)
+    summaries: Mapping[Conditions, Summary] = field(default_factory=dict)
+    everything: Callable[[], RankingData] | None = field(default=None, repr=False, compare=False)
     _results: dict[tuple[str, str], ModelResult | None] = field(default_factory=dict, repr=False, compare=False)
 
-    def roofline(self, conditions: Conditions) -> Roofline | None:
-        rows = (row for row in self.operator_rows if row.conditions == conditions)
-        return roofline_of_rows(rows, self.operator_counts)
+    def summary(self, conditions: Conditions) -> Summary:
+        rows = [row for row in self.operator_rows if row.conditions == conditions]
+        # A model in fp32 or TF32 is the same tuple.
+        fitting = [model for model in self.models if are_chosen(conditions, model.config)]
+        wholes = [[row for row in model.wholes if row.conditions == conditions] for model in fitting]
+        counts = (model.counts for model in fitting if model.counts is not None)
+        errors = sum_errors(self.results(conditions))
+        return Summary(
+            conditions,
+            self.newest[conditions],
+            sum(map(bool, wholes)),
+            math.fsum(self.evidence.measurements.measured_ratio(one, conditions) for one in counts),
+            roofline_of_rows(rows, self.operator_counts),
+            errors[False],
+            errors[True],
+            board_differences(wholes),
+            protocol_options(row.circumstances for row in rows),
+        )
 
     def results(self, conditions: Conditions, names: Collection[str] | None = None) -> list[ModelResult]:
         """Return the results of the models that are measured under some conditions, None for all; each is made once."""
@@ -150,22 +204,81 @@ class RankingData:
         return is_summed or any(is_own(row.conditions) for row in model.wholes)
 
 
+def ranking_data(
+    request: Request,
+    every: Sequence[ModelConfig],
+    own: Sequence[ModelConfig],
+    names: Collection[str],
+    cache: Path | None,
+) -> RankingData:
+    """Return the data of ``own`` models, of ``every`` one without any, with summaries that rest on every one.
+
+    The models are of one mode; ``names`` are those that the user chose. Summaries rest on the counts in the table.
+    ``cache`` is the folder that keeps them until tables, configs or code change; None for none. Raises UserError, see
+    ``read_ranking_data``.
+    """
+    everything = lru_cache(lambda: read_ranking_data(request, every, ()))
+    known = _summaries(request.database, every, everything, cache)
+    if own:
+        data = read_ranking_data(request, own, names, in_table(request.database, own))
+    elif any(COUNTS.path(config).exists() for config in every):
+        data = read_ranking_data(request, every, names)
+    else:
+        data = everything()
+    new = {one: data.summary(one) for one in data.newest if one not in known}
+    return replace(data, summaries={**new, **known}, everything=everything)
+
+
+def _summaries(
+    database: Database, configs: Sequence[ModelConfig], everything: Callable[[], RankingData], cache: Path | None
+) -> Mapping[Conditions, Summary]:
+    name, former = _summary_name(database, configs)
+    form = form_of(tuple[Summary, ...])
+    with suppress(AttributeError, LookupError, SyntaxError, TypeError, ValueError):
+        if cache is not None and (content := kept(name, cache)) is not None:
+            return {one.conditions: one for one in form.read(ast.literal_eval(content.decode()))}
+    data = everything()
+    found = {one: data.summary(one) for one in data.newest}
+    if cache is not None:
+        keep(name, repr(form.write(tuple(found.values()))).encode(), cache, former)
+    return found
+
+
+def _summary_name(database: Database, configs: Sequence[ModelConfig]) -> tuple[str, str]:
+    """Return the name of a file for what rests on the present rows and code, and a pattern of its former names."""
+    tables = (
+        database.operator_measurements,
+        database.full_model_measurements,
+        database.model_operators,
+        database.calls_in_chains,
+    )
+    code = sorted(Path(opcost.__file__).parent.rglob("*.py"))
+    states = [(str(path), path.stat()) for path in (*code, *(path for one in tables for path in one.files))]
+    present = repr([[(path, one.st_size, one.st_mtime_ns) for path, one in states], list(configs)])
+    place = _digest(repr([str(database.folder), sorted({config.mode for config in configs})]))
+    return f"summary-{place}-{_digest(present)}.txt", f"summary-{place}-*"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def read_ranking_data(
     request: Request,
     configs: Sequence[ModelConfig],
     names: Collection[str],
-    known: Mapping[str, OperatorCounts] | None = None,
+    shipped: TableCounts | None = None,
     under: Collection[Conditions] | None = None,
 ) -> RankingData:
     """Return all that is known of these models; ``names`` are those that the user chose.
 
-    ``known`` are counts by the config's name that replace those in the table and in pickles. ``under`` are the
+    ``shipped`` are the counts of models in the table whose operators' rows are read, None for all. ``under`` are the
     conditions of the rows that are read, None for all. Raises UserError: a table is damaged, or the counts of a named
     model are wrong. Others with wrong counts are left out with a warning.
     """
-    known, shipped = known or {}, counts_in(request.database.model_operators)
-    read, mistakes = _counts(shipped, [config for config in configs if config.name not in known], names)
-    counts = {name: select(one, (EVERYTHING,)).kept for name, one in {**read, **known}.items()}
+    shipped = counts_in(request.database.model_operators) if shipped is None else shipped
+    read, mistakes = _counts(shipped, configs, names)
+    counts = {name: select(one, (EVERYTHING,)).kept for name, one in read.items()}
     wrong = {config.name for config, _ in mistakes}
     leave_out(request, mistakes, is_error=wrong == {config.name for config in configs})
     # Grids are no models. Their counts are among those of operators.

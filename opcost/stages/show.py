@@ -15,7 +15,7 @@ from opcost.columns import grouped
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.operator_costs import KindCosts, OperatorCost, kind_costs, operator_costs
 from opcost.comparing.predicted_run import PredictedRun
-from opcost.comparing.ranking import ENERGY, SORTS, SUM, RankingRow, completed, ranked, ranking_row, sum_errors
+from opcost.comparing.ranking import ENERGY, SORTS, SUM, RankingRow, completed, ranked, ranking_row
 from opcost.comparing.roofline import Roofline
 from opcost.errors import UserError, quoted
 from opcost.invocation import command
@@ -29,19 +29,20 @@ from opcost.measuring.conditions import (
     usual_execution,
 )
 from opcost.measuring.precisions import Precision
-from opcost.measuring.protocol import USUAL_OPTIONS, protocol_options
-from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, are_chosen, device_mistake, is_meant
-from opcost.operators.counts import tuple_key
+from opcost.measuring.protocol import USUAL_OPTIONS
+from opcost.measuring.setting import ALL_CHOICES, ChosenConditions, device_mistake, is_meant
+from opcost.operators.counts import OperatorCount, tuple_key
 from opcost.operators.model_inputs import Unit
 from opcost.operators.training import INFERENCE, MODES, TRAINING
 from opcost.operators.tuples import SIZE_IN_NAME, OperatorTuple
 from opcost.running.request import Request
 from opcost.running.shipped_counts import identity_of
 from opcost.stages.predict import predicted_models
-from opcost.stages.ranking_data import BoardDifferences, CountedModel, RankingData, board_differences, read_ranking_data
+from opcost.stages.ranking_data import BoardDifferences, RankingData, board_differences, ranking_data
 from opcost.stages.wanted_model import NO_PROPOSALS, Preparation, Proposals, preparation_of, usual_name
 from opcost.storage.configs import ModelConfig, is_glob, model_tuple, under
 from opcost.storage.files import cache_folder
+from opcost.summing.summation import Measurements
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,7 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     device has that name, or a table is damaged.
     """
     request.database.must_exist()
-    request = replace(request, folders=request.folders.read_once())
+    request = replace(request, folders=request.folders.read_once(), database=request.database.read_once())
     _refuse_empty_globs(request)
     # Roofs and expected errors rest on all models, so that they do not depend on the choice.
     readable = {config.name: config for config in request.folders.readable() if config.mode == choice.mode}
@@ -210,8 +211,9 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
             raise UserError(f"--batch: the inputs of {config.name} are those of its function or config; leave it out")
     variants = [_known(one, described) for one in _variants(chosen, described.values())] if request.names else []
     configs = {config.name: config for config in (*readable.values(), *variants, *chosen)}
-    data = read_ranking_data(request, list(configs.values()), {config.name for config in chosen})
     names = {config.name for config in chosen}
+    own = {config.name: config for config in (*variants, *chosen)} if request.names else {}
+    data = ranking_data(request, list(readable.values()), list(own.values()), names, cache)
     if choice.batch is None:
         # A chosen model that is not counted gives way to the same model at a batch that is.
         sized = [one for one in data.models if one.config.name in names and one.config.input_size]
@@ -309,11 +311,11 @@ def _known(config: ModelConfig, known: Mapping[Hashable, ModelConfig]) -> ModelC
 
 
 def _variants(chosen: Sequence[ModelConfig], known: Iterable[ModelConfig]) -> list[ModelConfig]:
-    """Return models under all conditions that a config can choose, and at the other batches of configs."""
-    batches = grouped(known, _at_any_batch)
+    """Return models under all conditions that a config can choose, and those of configs at any batch."""
+    of_model = grouped(known, _of_any_conditions)
     found: list[ModelConfig] = []
     for config in chosen:
-        found += batches.get(_at_any_batch(config), ())
+        found += of_model.get(_of_any_conditions(config), ())
         found += [under(config, one) for one in ALL_CHOICES if config.grid is None]
     return found
 
@@ -324,14 +326,20 @@ def _at_any_batch(config: ModelConfig) -> tuple[OperatorTuple, str]:
     return model_tuple(replace(config, input_size=size)), config.precision
 
 
+def _of_any_conditions(config: ModelConfig) -> tuple[OperatorTuple, str]:
+    return _at_any_batch(under(config, ChosenConditions()))
+
+
 # Which conditions
 
 
 def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str, list[Conditions]]:
     """Return the sets of conditions to show for each device: as asked for, GPUs first, with the most wholes first."""
-    found = [one for one in data.newest if one.cache == WARM and one.execution == choice.execution_on(one.device_type)]
+    found = [
+        one for one in data.summaries if one.cache == WARM and one.execution == choice.execution_on(one.device_type)
+    ]
     if not found:
-        others = sorted({one.execution for one in data.newest})
+        others = sorted({one.execution for one in data.summaries})
         remedy = f"add --execution {others[0]}" if others else f"run {command('measure-models')}"
         raise NothingMeasuredError(
             f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or "
@@ -350,7 +358,9 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
     if not chosen:
         precisions = ", ".join(sorted({one.precision for one in found}))
         raise UserError(f"--precision {choice.precision}: no row in it; there are rows in {precisions}")
-    wholes = Counter(row.conditions.device_product for model in data.models for row in model.wholes)
+    wholes = Counter[str]()
+    for conditions, summary in data.summaries.items():
+        wholes[conditions.device_product] += summary.wholes
 
     def order(one: Conditions) -> tuple[int, bool, int, str]:
         asked = next(index for index, device in enumerate(choice.devices) if is_meant(device, one))
@@ -375,18 +385,9 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
     sets have only the models that are not measured under a preferred one.
     """
 
-    def fitting(one: Conditions) -> list[CountedModel]:
-        return [model for model in data.models if are_chosen(one, model.config)]
-
-    wholes = {
-        one: sum(any(row.conditions == one for row in model.wholes) for model in fitting(one)) for one in candidates
-    }
-    equals = Counter(wholes.values())
-
     def suitability(one: Conditions) -> tuple[int, float, str]:
-        ratio = data.evidence.measurements.measured_ratio
-        alike = fitting(one) if equals[wholes[one]] > 1 else ()
-        return wholes[one], sum(ratio(model.counts, one) for model in alike if model.counts), data.newest[one]
+        summary = data.summaries[one]
+        return summary.wholes, summary.measured_ratio, summary.newest
 
     left, found = set(names), []
     for conditions in sorted(candidates, key=suitability, reverse=True):
@@ -411,23 +412,19 @@ def _rankings(
     found = []
     for one in ranked_sets:
         conditions, shown = one.conditions, _shown(data, one, choice)
-        circumstances = (row.circumstances for row in data.operator_rows if row.conditions == conditions)
+        summary = data.summaries[conditions]
         needs_rows = any(model.needs_rows for model in shown)
-        # A model in fp32 or TF32 is the same tuple.
-        fitting = (model for model in data.models if are_chosen(conditions, model.config))
         found.append(
             DeviceRanking(
                 product,
                 models=tuple(model for model in shown if model.row.time_s is not None),
                 incomplete=tuple(model for model in shown if model.row.time_s is None),
-                boards=board_differences(
-                    [row for row in model.wholes if row.conditions == conditions] for model in fitting
-                ),
+                boards=summary.boards,
                 conditions=conditions,
                 others=others,
                 differing=differing_fields([one.conditions for one in ranked_sets]),
                 # As most operators were measured. Loops of 30 s count as precise, and need no others of that length.
-                protocol_options=(protocol_options(circumstances) or USUAL_OPTIONS) if needs_rows else (),
+                protocol_options=(summary.protocol_options or USUAL_OPTIONS) if needs_rows else (),
             )
         )
     return found
@@ -435,14 +432,24 @@ def _rankings(
 
 def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
     """Return the models to show in order. The errors of their sums rest on all models."""
-    roofline, errors = data.roofline(one.conditions), sum_errors(data.results(one.conditions))
+    summary = data.summaries[one.conditions]
+    roofline = summary.roofline
     named = data.results(one.conditions, one.names)
-    own_counts = (count for model in data.models if model.counts is not None for count in model.counts.counts)
-    counts = [*data.operator_counts.values(), *own_counts]
-    models = {model.name: model for model in completed(named, counts, data.evidence.measurements)}
+
+    def known() -> tuple[list[OperatorCount], Measurements]:
+        every = data if data.everything is None else data.everything()
+        own = (count for model in data.models if model.counts is not None for count in model.counts.counts)
+        return [*every.operator_counts.values(), *own], every.evidence.measurements
+
+    models = {model.name: model for model in completed(named, known)}
     idle_w = data.idle_powers_w
     rows = [
-        ranking_row(model, errors[model.correction is not None], roofline, idle_w.get(model.board or ""))
+        ranking_row(
+            model,
+            summary.errors if model.correction is None else summary.errors_corrected,
+            roofline,
+            idle_w.get(model.board or ""),
+        )
         for model in models.values()
     ]
     found = []
@@ -485,8 +492,8 @@ def _also(data: RankingData, named: Sequence[ModelConfig], shown: Collection[str
         batch = {"--batch": str(config.input_size[0])} if config.input_size else {}
         return {**batch, "--precision": config.precision, "--memory-format": config.memory_format}
 
-    places = {_at_any_batch(under(config, ChosenConditions())) for config in named}
-    fitting = [one for one in data.models if _at_any_batch(under(one.config, ChosenConditions())) in places]
+    places = set(map(_of_any_conditions, named))
+    fitting = [one for one in data.models if _of_any_conditions(one.config) in places]
     others = [one for one in fitting if one.config.name not in shown]
     measured = [one.config for one in others if all(data.has_cost(one, device) for device in choice.devices)]
     measured.sort(key=lambda one: (one.precision, one.memory_format != CONTIGUOUS, one.input_size[:1]))

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas
@@ -63,9 +64,14 @@ SHORT = MeasurementProtocol(warm_up_s=1.0, loop_s=2.0)
 
 
 @cache
+def kept() -> TemporaryDirectory[str]:
+    return TemporaryDirectory()
+
+
+@cache
 def shown_of_committed(names: tuple[str, ...], choice: Choice) -> ShowReport:
     """Return what several tests look at: it is the same each time."""
-    return show(Request(names, ModelFolders(ROOT / "measurements"), committed()), choice)
+    return show(Request(names, ModelFolders(ROOT / "measurements"), committed()), choice, Path(kept().name))
 
 
 ON_AN_H200 = Choice(device="H200")
@@ -801,7 +807,7 @@ KEPT = {RELU: 3, GELU: 1, TANH: 1}
 def filtered_campaign(folder: Path, dropped_calls: int, wholes: int = 0) -> SimulatedCampaign:
     """Measure the kept operators, wholes of models that have these only, but not ``b``, which has SiLUs, too."""
     batches = range(3, 3 + wholes)
-    models = {model_operator("resnet18", None, (batch, 3, 8, 8)): Load(time_s=0.0077) for batch in batches}
+    models = {model_operator("resnet18", None, (batch, 3, 8, 8)): Load(time_s=0.0077) for batch in (2, *batches)}
     conditions = replace(SIMULATED_CONDITIONS, device_type="cpu", device_product="Simulated CPU")
     loads = {**LOADS, TANH: Load(time_s=0.002, power_w=250.0), **models}
     campaign = SimulatedCampaign(folder, loads, device="cpu", conditions=conditions)
@@ -838,6 +844,27 @@ def test_operators_that_the_whitelist_drops_have_a_predicted_cost_in_a_sum(tmp_p
     error = f"{percent(row.expected_time_error_ratio)} in time, "
     assert f"~ b ({percent(share)} of the time predicted; {measured}; expected error {error}" in text
     assert "those without a row are predicted from FLOPs and bytes" in text
+
+
+def test_what_rests_on_all_models_is_kept_until_rows_change(tmp_path: Path) -> None:
+    campaign, cache = filtered_campaign(tmp_path, dropped_calls=1, wholes=FEWEST_WHOLES), tmp_path / "cache"
+    # The cost of b rests on all: its part without a row is predicted, and its error is that of other sums.
+    expected = show(campaign.request("b"))
+    assert show(campaign.request("b"), cache=cache) == expected
+    (path,) = cache.iterdir()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"0.092)", b"0.081)"))
+    changed = show(campaign.request("b"), cache=cache)
+    assert changed != expected
+    for damaged in (content[:-9], content.replace(b"(", b"[", 1), b"\xff", b"__import__('os').abort()"):
+        path.write_bytes(damaged)
+        assert show(campaign.request("b"), cache=cache) == expected
+    assert path.read_bytes() == content
+    measure(campaign, "b")
+    changed = show(campaign.request("b"), cache=cache)
+    assert changed.rankings[0].models[0].row.source == "whole"
+    assert changed == show(campaign.request("b"))
+    assert [one != path for one in cache.iterdir()] == [True]
 
 
 def test_less_than_half_of_a_model_is_no_cost(tmp_path: Path, printed: Printed) -> None:
