@@ -1,5 +1,5 @@
 "use strict";
-// The report's table of tuples: sort, search, filter, and details of the selected tuple.
+// The report's ranking: sort and filter. Its table of tuples: sort, search, filter, and details of the selected tuple.
 // All data are in SI units, as in the database; people read ms and mJ. Texts are set as text, never as markup.
 
 const SHOWN = matchMedia("(max-width: 40rem)").matches ? 20 : 50;
@@ -92,6 +92,43 @@ const COLUMNS = [
   { name: "flags", label: "flags", hides: "medium", value: (one) => one.flags.length, isFlags: true },
 ];
 
+// Unknown values come last in both directions.
+function byFirst(sign) {
+  return ([left], [right]) => {
+    const unknown = (left === null || left === undefined) - (right === null || right === undefined);
+    return unknown || sign * (left < right ? -1 : left > right ? 1 : 0);
+  };
+}
+
+// A table of the page that is there without a script, too.
+
+function valueOf(cell) {
+  const text = cell.textContent;
+  if (text === UNKNOWN || !cell.classList.contains("number")) return text === UNKNOWN ? null : text;
+  return Number.parseFloat(text.replace(/[~,]/g, ""));
+}
+
+function makeSortable(area) {
+  const { tHead: { rows: [head] }, tBodies: [body] } = area.querySelector("table");
+  const rows = [...body.rows];
+  const query = element("input", undefined, { type: "search", placeholder: "resnet", autocomplete: "off" });
+  query.addEventListener("input", () => {
+    const words = query.value.toLowerCase().split(/\s+/);
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+  });
+  area.before(element("label", ["Filter ", query], { class: "filter" }));
+  [...head.cells].forEach((cell, place) => {
+    const button = element("button", cell.textContent, { type: "button" });
+    cell.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const order = cell.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+      for (const other of head.cells) other.setAttribute("aria-sort", other === cell ? order : "none");
+      const found = rows.map((row) => [valueOf(row.cells[place]), row]);
+      body.append(...found.sort(byFirst(order === "ascending" ? 1 : -1)).map(([, row]) => row));
+    });
+  });
+}
+
 let shares = [];
 let page = 0;
 let listed = [];
@@ -112,11 +149,7 @@ function list() {
   const column = COLUMNS.find(({ name }) => name === byId("sort").value);
   const sign = byId("descending").checked ? -1 : 1;
   const rows = tuples.filter((one) => matches(one, words, wanted)).map((one) => [column.value(one), one]);
-  // Unknown values come last in both directions.
-  rows.sort(([left], [right]) => {
-    const unknown = (left === null || left === undefined) - (right === null || right === undefined);
-    return unknown || sign * (left < right ? -1 : left > right ? 1 : 0);
-  });
+  rows.sort(byFirst(sign));
   listed = rows.map(([, one]) => one);
 }
 
@@ -337,6 +370,7 @@ function start() {
   document.querySelectorAll("svg:has(> .chosen)").forEach((figure, number) => {
     figure.addEventListener("click", (event) => openNearest(figure, number, event));
   });
+  document.querySelectorAll(".sortable").forEach(makeSortable);
   // On paper, nothing can be unfolded.
   window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
   update();
