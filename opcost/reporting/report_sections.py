@@ -94,9 +94,9 @@ def _picture(ranking: RankingTable) -> str:
         f"{least.top1_percent:g} % with {least.weights}."
     )
     caption = (
-        f"{number_of(len(rated), 'model')} of torchvision, measured as a whole at the input size of the default weights, "
-        "without doubts. The accuracy is that which torchvision publishes of these weights on ImageNet-1K, in fp32; "
-        "here it was not measured. On the line are the models that no other one reaches in accuracy with less energy."
+        f"{number_of(len(rated), 'model')} of torchvision, measured as a whole at the input size of the default "
+        "weights, without doubts. The accuracy is what torchvision publishes of these weights on ImageNet-1K; it was "
+        "not measured here. No model reaches one on the line in accuracy with less energy."
     )
     return paragraph(Markup(f"<strong>{prose(answer)}</strong>")) + figure(charts.accuracy_chart(rated), caption)
 
