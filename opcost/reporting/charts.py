@@ -229,7 +229,7 @@ def parity(models: Sequence[Compared], quantity: str, unit: str) -> Drawing:
         lines.append(panel.line([(max(low, x - half_x), y), (x + half_x, y)], "spread"))
         lines.append(panel.line([(x, max(low, y - half_y)), (x, y + half_y)], "spread"))
         of_sum = model.ratio(quantity) or summed.divided_by(whole)
-        interval = f"{ratio(of_sum.value)} ± {ratio(NORMAL_QUANTILE * of_sum.standard_error)}"
+        interval = f"{ratio(of_sum.value)} ± {ratio(of_sum.standard_error)}"
         marks.append(panel.mark((x, y), 0, f"{model.name}: sum / whole {interval}"))
     places = [(model.name, whole.value / MILLI, summed.value / MILLI) for model, summed, whole in points]
     places.sort(key=lambda place: -abs(math.log(place[2] / place[1])))

@@ -5,7 +5,6 @@
 const SHOWN = matchMedia("(max-width: 40rem)").matches ? 20 : 50;
 const UNKNOWN = "-";
 const SVG = "http://www.w3.org/2000/svg";
-const NORMAL_QUANTILE = 1.959963984540054;
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const tuples = data.tuples.map((values, number) => {
@@ -43,7 +42,6 @@ const known = (value, text) => (value === null || value === undefined ? UNKNOWN 
 const scaled = (value, scale) => known(value, (number) => significant(number / scale));
 const percent = (share, digits = 1) => known(share, (value) => `${(100 * value).toFixed(digits)} %`);
 const ratioOf = (part, whole) => (part === null || part === undefined || !whole ? null : part / whole);
-const interval = (error, value) => (ratioOf(error, value) === null ? null : (NORMAL_QUANTILE * error) / value);
 
 const chosen = () => {
   const model = byId("model").value;
@@ -72,10 +70,10 @@ function wholeTime() {
 const COLUMNS = [
   { name: "operator", label: "operator", value: (one) => `${one.operator} ${one.inputs}`, isText: true },
   { name: "time", label: "time (ms)", value: (one) => one.time_s, text: (one) => scaled(one.time_s, 1e-3) },
-  { name: "time-error", label: "± time", hides: "wide", value: (one) => interval(one.time_standard_error_s, one.time_s),
+  { name: "time-error", label: "± time", hides: "wide", value: (one) => ratioOf(one.time_standard_error_s, one.time_s),
     text: (one, value) => percent(value, 2) },
   { name: "energy", label: "energy (mJ)", value: (one) => one.energy_j, text: (one) => scaled(one.energy_j, 1e-3) },
-  { name: "energy-error", label: "± energy", hides: "wide", value: (one) => interval(one.energy_standard_error_j, one.energy_j),
+  { name: "energy-error", label: "± energy", hides: "wide", value: (one) => ratioOf(one.energy_standard_error_j, one.energy_j),
     text: (one, value) => percent(value, 2) },
   { name: "power", label: "power (W)", hides: "medium", value: (one) => one.power_w,
     text: (one, value) => known(value, (watts) => watts.toFixed(1)) },
@@ -218,7 +216,7 @@ function pairs(entries) {
 }
 
 const withError = (value, error, scale, unit) => known(value, (number) => {
-  const half = error === null || error === undefined ? "" : ` ± ${percent(interval(error, value), 2)}`;
+  const half = error === null || error === undefined ? "" : ` ± ${percent(ratioOf(error, value), 2)}`;
   return `${significant(number / scale)} ${unit}${half}`;
 });
 

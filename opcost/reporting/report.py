@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timezone
 from functools import cache
@@ -14,7 +14,7 @@ from typing import Any
 
 from opcost.columns import columns_of, grouped
 from opcost.comparing.layers import LayerNode, layers_of
-from opcost.comparing.operator_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
+from opcost.comparing.operator_costs import TupleCost, TupleFlag, tuple_costs
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.sweep_sizes import curves_of, replaced
 from opcost.errors import UserError
@@ -34,7 +34,7 @@ from opcost.reporting.charts import QUANTITIES, Compared, RooflinePlot, compared
 from opcost.reporting.charts import roofline as drawn_roofline
 from opcost.reporting.model_tables import FIGURES, layer_in_words, missing_notes
 from opcost.reporting.power_traces import readings_of_log, trace_of
-from opcost.reporting.report_sections import board_of, counted_once, without_identities
+from opcost.reporting.report_sections import board_of, counted_once, roof_place, roofs_of, without_identities
 from opcost.reporting.sweeps import PIECES, size_columns, size_curves
 from opcost.reporting.tables import Column, titled
 from opcost.running.request import Request
@@ -73,14 +73,9 @@ def write_report(
     found = without_sizes(compared(reports))
     comparisons = [one.comparison for one in found]
     tuples = tuple_costs(comparisons)
-    roofline = roofline_of_tuples(tuples)
-    plots = []
-    if roofline is not None:
-        sides = ((roofline.time, "speed (TFLOP/s)", 1e12), (roofline.energy, "efficiency (GFLOP/J)", 1e9))
-        for roof, label, scale in sides:
-            if roof is not None:
-                points = [_point(one, roofline, in_energy=roof is roofline.energy) for one in tuples]
-                plots.append(drawn_roofline(points, roof, label, scale))
+    roofs = roofs_of(rankings)
+    plots = {place: _plots(tuples, place, roofline) for place, roofline in roofs.items()}
+    every_plot = [plot for own in plots.values() for plot in own]
     measured = (row for one in comparisons for row in (one.full, *(part.row for part in one.cost.parts)))
     boards = {row.circumstances.device_uuid for row in measured}
     proposals = Proposals.of(filter(None, (one.config for one in reports)))
@@ -96,14 +91,14 @@ def write_report(
         "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
         "layers": layers(found, proposals),
-        "rooflines": report_sections.rooflines(roofline, plots, tuples),
+        "rooflines": report_sections.rooflines(roofs, plots, tuples),
         "gaps": report_sections.gaps(found),
         "kernels": report_sections.kernel_kinds(found),
         "remarks": report_sections.remarks(found, reports),
         "steps": report_sections.steps(found, tuples, reports, proposals),
         "patterns": markup.patterns_figure(),
     }
-    replace_file(path, markup.page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())
+    replace_file(path, markup.page(parts, _data(found, tuples, roofs, every_plot, database.power_logs)).encode())
 
 
 def _sweeps(request: Request, reports: Sequence[ComparingReport]) -> list[SweepSizeRow]:
@@ -116,7 +111,19 @@ def _sweeps(request: Request, reports: Sequence[ComparingReport]) -> list[SweepS
     return [row for row in sizes if row.place.model.partition(" ")[0] in names]
 
 
-def _point(one: TupleCost, roofline: Roofline, in_energy: bool) -> tuple[float, float, str] | None:
+def _plots(tuples: Sequence[TupleCost], place: Conditions, roofline: Roofline) -> list[RooflinePlot]:
+    """Return the rooflines in time and energy, with the tuples that have this roof."""
+    sides = ((roofline.time, "speed (TFLOP/s)", 1e12), (roofline.energy, "efficiency (GFLOP/J)", 1e9))
+    return [
+        drawn_roofline([_point(one, place, roofline, roof is roofline.energy) for one in tuples], roof, label, scale)
+        for roof, label, scale in sides
+        if roof is not None
+    ]
+
+
+def _point(one: TupleCost, place: Conditions, roofline: Roofline, in_energy: bool) -> tuple[float, float, str] | None:
+    if roof_place(one) != place:
+        return None
     work = one.work
     cost = None if work is None else work.energy_j if in_energy else work.time_s
     if work is None or not work.flop or work.flop_per_byte is None or cost is None:
@@ -134,7 +141,7 @@ def _index(values: list[Any], value: Any) -> int:
 def _data(
     found: Sequence[Compared],
     tuples: Sequence[TupleCost],
-    roofline: Roofline | None,
+    roofs: Mapping[Conditions | None, Roofline],
     plots: Sequence[RooflinePlot],
     logs: Path,
 ) -> dict[str, Any]:
@@ -150,7 +157,8 @@ def _data(
     entries = []
     for index, one in enumerate(tuples):
         places = [plot.positions[index] for plot in plots]
-        entry = {**_entry(one, roofline), "positions": [at and [round(value, 1) for value in at] for at in places]}
+        positions = [at and [round(value, 1) for value in at] for at in places]
+        entry = {**_entry(one, roofs.get(roof_place(one))), "positions": positions}
         if one.row is not None:
             entry["conditions"] = _index(conditions, named(one.row.conditions))
             entry["circumstances"] = _index(circumstances, named(one.row.circumstances))
@@ -252,7 +260,7 @@ def _trace(row: MeasurementRow, logs: Path, axes: list[Any], lines: list[Any]) -
 
 # The sections on meters, drift, sweeps and layers, which are behind comparisons
 
-SIZES = ("ms/run", "± time", "mJ/run", "± energy", "W", "predicted ms", "predicted mJ")
+SIZES = ("ms/run", "time spread", "mJ/run", "energy spread", "W", "predicted ms", "predicted mJ")
 """The columns of a sweep, as on a terminal, behind its axis and the repetitions."""
 
 MOST_TREES = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
@@ -18,7 +18,7 @@ from opcost.comparing.roofline import Roofline
 from opcost.estimates import Estimate, ratio_if_known
 from opcost.html_text import Markup, paragraph, prose
 from opcost.invocation import command
-from opcost.measuring.conditions import EXECUTIONS, usual_execution
+from opcost.measuring.conditions import EAGER, EXECUTIONS, WARM, Conditions, usual_execution
 from opcost.measuring.protocol import protocol_options
 from opcost.operators.counts import ALL
 from opcost.operators.model_inputs import Unit
@@ -26,7 +26,7 @@ from opcost.operators.tuples import TORCHVISION_MODELS
 from opcost.reporting import charts
 from opcost.reporting.charts import Compared
 from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, table
-from opcost.reporting.ranking_notes import is_cost_doubtful, rates_of
+from opcost.reporting.ranking_notes import arithmetic, is_cost_doubtful, rates_of
 from opcost.reporting.ranking_tables import Ranked, RankingTable, table_of
 from opcost.reporting.tables import DOUBTFUL, doubt_mark, drawn, of_texts
 from opcost.sources.registry import published_models
@@ -246,9 +246,41 @@ def kinds(found: Sequence[Compared]) -> str:
     return figure(charts.kind_chart(_complete(found)), caption)
 
 
-def rooflines(roofline: Roofline | None, plots: Sequence[charts.RooflinePlot], tuples: Sequence[TupleCost]) -> str:
-    if roofline is None:
+def roofs_of(rankings: Iterable[DeviceRanking]) -> dict[Conditions | None, Roofline]:
+    """Return the roofline of each set of conditions that is ranked, whatever the execution."""
+    shown = (model for one in rankings for model in one.all_models)
+    return {_of_roof(one.row.conditions): one.roofline for one in shown if one.roofline is not None}
+
+
+def roof_place(one: TupleCost) -> Conditions | None:
+    """Return the place in ``roofs_of`` of a tuple's roof, None if it is not measured."""
+    return None if one.row is None else _of_roof(one.row.conditions)
+
+
+def _of_roof(conditions: Conditions) -> Conditions:
+    return replace(conditions, execution=EAGER, cache=WARM)
+
+
+def rooflines(
+    roofs: Mapping[Conditions | None, Roofline],
+    plots: Mapping[Conditions | None, Sequence[charts.RooflinePlot]],
+    tuples: Sequence[TupleCost],
+) -> str:
+    if not roofs:
         return paragraph("No roofline: no measured tuple has both FLOPs and bytes.")
+    sections = [
+        _roofline(place, roofline, plots[place], [one for one in tuples if roof_place(one) == place])
+        for place, roofline in roofs.items()
+        if place is not None
+    ]
+    others = sum(one.row is not None and roof_place(one) not in roofs for one in tuples)
+    note = f"{number_of(others, 'tuple')} under conditions without a ranking have no roof here."
+    return "".join(sections) + (paragraph(note) if others else "")
+
+
+def _roofline(
+    place: Conditions, roofline: Roofline, plots: Sequence[charts.RooflinePlot], tuples: Sequence[TupleCost]
+) -> str:
     without = sum(one.work is not None and not one.count.flop for one in tuples)
     least = ""
     if roofline.energy is not None:
@@ -257,9 +289,9 @@ def rooflines(roofline: Roofline | None, plots: Sequence[charts.RooflinePlot], t
         per_byte = f"{1 / roofline.energy.byte_rate / PICO:.3g} pJ per byte"
         least = f" The least energy is {per_flop}, and {per_byte}, idle power included."
     caption = (
-        f"The roofs (lines) are the highest rates in these rows: {rates_of(roofline)} of "
-        f"tuples larger than the caches.{least} Circles are bound by memory, squares by compute "
-        "in their own arithmetic. A tuple far below its roof could be faster. A tuple above it, to the left, reads "
+        f"{place.device_product}, {arithmetic(place)}. The roofs (lines) are those of the ranking above, the highest "
+        f"rates of any operator: {rates_of(roofline)}.{least} Circles are bound by memory, squares by compute in their "
+        "own arithmetic. A tuple far below its roof could be faster. A tuple above it, to the left, reads "
         f"from a cache. {without} tuples without counted FLOPs (norms, activations, copies) are only in the table. "
         "Select a mark, or a row of the table, for details."
     )
