@@ -285,7 +285,8 @@ def accuracy_chart(models: Sequence[Rated]) -> Chart:
     label = "energy of an image (mJ)"
     best = frontier(models)
     x = svg.linear_axis([one.top1_percent for one in models], "published top-1 accuracy (%)")
-    panel = Panel(x, svg.log_axis([one.energy_j / MILLI for one in models], label), bottom=290.0)
+    y = svg.log_axis([one.energy_j / MILLI for one in models], label)
+    panel = Panel(x, y, right=svg.WIDTH - 20, bottom=290.0)
 
     def drawn(name: str, shown: Sequence[Rated], look: int, line: str) -> Series:
         titles = [f"{one.name}: {significant(one.energy_j / MILLI)} mJ, {one.top1_percent:g} %" for one in shown]
@@ -294,8 +295,9 @@ def accuracy_chart(models: Sequence[Rated]) -> Chart:
 
     series = drawn("model", models, 0, ""), drawn("efficient frontier: no model is better in both", best, 1, "even")
     # Models of the frontier have the others above them, on their left.
-    places = [(one.name, point, False) for one, point in zip(best, series[1].points, strict=True)]
-    names = _names(panel, places, len(best), series[0].points)
+    named = best if len(models) > BARS else [*best, *(one for one in models if one not in best)]
+    places = [(one.name, (one.top1_percent, one.energy_j / MILLI), one not in best) for one in named]
+    names = _names(panel, places, len(named), series[0].points)
     figure = svg.curves(f"{label} over {x.label}", panel, series)
     return Chart([replace(figure, content=figure.content + "".join(names))], [one.entry for one in series])
 

@@ -10,10 +10,11 @@ from functools import cache
 from html import escape
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from opcost.columns import columns_of, grouped
-from opcost.comparing.layers import LayerNode, layers_of
+from opcost.comparing.layers import LayerNode, layers_of, with_paths
 from opcost.comparing.operator_costs import TupleCost, TupleFlag, tuple_costs
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.sweep_sizes import curves_of, replaced
@@ -27,6 +28,7 @@ from opcost.measuring.known_device import REFERENCE, QualificationRow
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import is_meant
 from opcost.measuring.sweep_record import SweepSizeRow
+from opcost.operators.counts import OperatorCounts
 from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import markup, report_sections
@@ -40,7 +42,7 @@ from opcost.reporting.tables import Column, titled
 from opcost.running.request import Request
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking
-from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
+from opcost.stages.wanted_model import NO_PROPOSALS, Proposals, pickled
 from opcost.storage.files import replace_file
 from opcost.summing.summation import common_basis
 from opcost.units import number_of, percent, some_of
@@ -90,7 +92,7 @@ def write_report(
         "drift": drift(database.drift_checks.rows(), boards),
         "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
-        "layers": layers(found, proposals),
+        "layers": layers(found, proposals, _counted(reports)),
         "rooflines": report_sections.rooflines(roofs, plots, tuples),
         "gaps": report_sections.gaps(found),
         "kernels": report_sections.kernel_kinds(found),
@@ -99,6 +101,12 @@ def write_report(
         "patterns": markup.patterns_figure(),
     }
     replace_file(path, markup.page(parts, _data(found, tuples, roofs, every_plot, database.power_logs)).encode())
+
+
+def _counted(reports: Sequence[ComparingReport]) -> dict[str, OperatorCounts]:
+    """Return the counts with paths that block 0 has made here, by the model's name; shipped ones have none."""
+    known = ((one.name, pickled(one.config, one.results[0].counts)) for one in reports if one.config and one.results)
+    return {name: counts for name, counts in known if counts is not None}
 
 
 def _sweeps(request: Request, reports: Sequence[ComparingReport]) -> list[SweepSizeRow]:
@@ -263,6 +271,8 @@ def _trace(row: MeasurementRow, logs: Path, axes: list[Any], lines: list[Any]) -
 SIZES = ("ms/run", "time spread", "mJ/run", "energy spread", "W", "predicted ms", "predicted mJ")
 """The columns of a sweep, as on a terminal, behind its axis and the repetitions."""
 
+NO_COUNTS: Mapping[str, OperatorCounts] = MappingProxyType({})
+
 MOST_TREES = 20
 """The most models with a tree: a tree has some hundred layers."""
 
@@ -376,32 +386,37 @@ def _sweep(rows: Sequence[SweepSizeRow]) -> str:
     return markup.folded(f"{first.place.model} ({place})", "".join(parts))
 
 
-def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> str:
-    """Return a tree for each model, in its usual execution, whose counts have paths."""
+def layers(
+    found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS, counted: Mapping[str, OperatorCounts] = NO_COUNTS
+) -> str:
+    """Return a tree for each model, in its usual execution, whose counts, or those of ``counted``, have paths."""
     usual = [found[index] for index in sorted(counted_once(found))]
-    known = [one for one in usual if one.comparison.counts.modules]
+    counts = {one.row.name: with_paths(one.comparison.counts, counted.get(one.row.name)) for one in usual}
+    known = [one for one in usual if counts[one.row.name].modules]
     about = (
         "Layers are in the order of execution; a layer that unfolds has the totals of what is inside it. The layers of "
         "a model add up to its sum of operators, which is not corrected. Shares are those of this sum."
     )
-    parts = [*([paragraph(about)] if known else []), *map(_tree, known[:MOST_TREES])]
+    parts = [*([paragraph(about)] if known else []), *(_tree(one, counts[one.row.name]) for one in known[:MOST_TREES])]
     # The other models need a command for their trees.
     more = [one.row.name for one in known[MOST_TREES:]]
     if more:
         named = markup.code(proposals.command("report", more[:1]))
         parts.append(f"<p>The first {MOST_TREES} models have a tree. Name others: {named}.</p>")
-    without = list(dict.fromkeys(one.row.name for one in usual if not one.comparison.counts.modules))
+    without = [name for name, one in counts.items() if not one.modules]
     if without:
         names = f"{number_of(len(without), 'model')} ({escape(some_of(without))})"
-        shown, counted = (markup.code(proposals.command(step, without[:1])) for step in ("layers", "count"))
-        then = f"{shown} shows the layers; after {counted} this report has them, too."
-        parts.append(f"<p>No tree of {names}: the counts have no paths. {then}</p>")
+        counting = markup.code(proposals.command("count", without[:MOST_TREES], "--meta"))
+        shown = markup.code(proposals.command("layers", without[:1]))
+        then = (
+            f"{counting} counts them on shapes, without a GPU; then a report has the trees. {shown} shows one at once."
+        )
+        parts.append(f"<p>No tree of {names}: shipped counts do not name layers. {then}</p>")
     return "".join(parts)
 
 
-def _tree(one: Compared) -> str:
-    comparison = one.comparison
-    own = layers_of(comparison.counts, comparison.cost)
+def _tree(one: Compared, counts: OperatorCounts) -> str:
+    own = layers_of(counts, one.comparison.cost)
     notes = "".join(map(paragraph, missing_notes(own)))
     heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS.items())
     head = f'<div class="layer head"><span>layer</span>{heads}</div>'

@@ -96,7 +96,7 @@ def _picture(ranking: RankingTable) -> str:
     caption = (
         f"{number_of(len(rated), 'model')} of torchvision, measured as a whole at the input size of the default "
         "weights, without doubts. The accuracy is what torchvision publishes of these weights on ImageNet-1K; it was "
-        "not measured here. No model reaches one on the line in accuracy with less energy."
+        "not measured here."
     )
     return paragraph(Markup(f"<strong>{prose(answer)}</strong>")) + figure(charts.accuracy_chart(rated), caption)
 
