@@ -112,9 +112,9 @@ function makeSortable(area) {
   const query = element("input", undefined, { type: "search", placeholder: "resnet", autocomplete: "off" });
   query.addEventListener("input", () => {
     const words = query.value.toLowerCase().split(/\s+/);
-    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    for (const row of rows) row.hidden = !words.every((word) => row.cells[0].textContent.toLowerCase().includes(word));
   });
-  area.before(element("label", ["Filter ", query], { class: "filter" }));
+  area.before(element("label", ["Models ", query], { class: "filter" }));
   [...head.cells].forEach((cell, place) => {
     const button = element("button", cell.textContent, { type: "button" });
     cell.replaceChildren(button);

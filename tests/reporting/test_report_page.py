@@ -114,7 +114,7 @@ def test_the_ranking_is_sorted_by_its_heads_and_filtered(page: Page) -> None:
     table = page.locator(".sortable table").first
 
     def models() -> list[str]:
-        return [name for name in table.locator("tbody th:visible").all_inner_texts()]
+        return table.locator("tbody th:visible").all_inner_texts()
 
     by_energy = models()
     head = table.get_by_role("button", name="mJ/sample", exact=True)
@@ -125,22 +125,22 @@ def test_the_ranking_is_sorted_by_its_heads_and_filtered(page: Page) -> None:
     assert table.locator("th[aria-sort=descending]").inner_text() == "mJ/sample"
     table.get_by_role("button", name="model").click()
     assert models() == sorted(by_energy)
-    page.get_by_label("Filter", exact=True).fill("NET 50")
+    page.locator(".filter input").first.fill("NET 50")
     assert models() == ["resnet50"]
-    page.get_by_label("Filter", exact=True).fill("")
+    page.locator(".filter input").first.fill("")
     assert models() == sorted(by_energy)
 
 
 def test_points_of_numbers_are_in_one_line(page: Page) -> None:
     """A digit and what a number lacks have the same width."""
-    ends = """[...document.querySelectorAll(".sortable td[data-label='mJ/sample']")].map(cell => {
+    ends = """[...document.querySelector(".sortable").querySelectorAll("[data-label='mJ/sample']")].map(cell => {
         const range = document.createRange(), text = cell.firstChild;
         range.setStart(text, text.data.indexOf("."));
         range.setEnd(text, text.data.indexOf(".") + 1);
         return range.getBoundingClientRect().right;
     })"""
     places = page.evaluate(ends)
-    assert len({len(text) for text in page.locator("td[data-label='mJ/sample']").all_inner_texts()}) > 0
+    assert len(places) == len(NAMES)
     assert max(places) - min(places) < 1
 
 
@@ -148,7 +148,7 @@ def test_without_a_script_the_ranking_is_readable(browser: Browser, report: Path
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(report.as_uri())
-    assert page.locator(".sortable tbody tr").count() == len(NAMES)
+    assert page.locator(".sortable").first.locator("tbody tr").count() == len(NAMES)
     assert page.locator(".sortable button, .filter").count() == 0
     context.close()
 
