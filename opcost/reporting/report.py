@@ -119,7 +119,7 @@ def _sweeps(request: Request, reports: Sequence[ComparingReport]) -> list[SweepS
     return [row for row in sizes if row.place.model.partition(" ")[0] in names]
 
 
-def _plots(tuples: Sequence[TupleCost], place: Conditions, roofline: Roofline) -> list[RooflinePlot]:
+def _plots(tuples: Sequence[TupleCost], place: Conditions | None, roofline: Roofline) -> list[RooflinePlot]:
     """Return the rooflines in time and energy, with the tuples that have this roof."""
     sides = ((roofline.time, "speed (TFLOP/s)", 1e12), (roofline.energy, "efficiency (GFLOP/J)", 1e9))
     return [
@@ -129,7 +129,9 @@ def _plots(tuples: Sequence[TupleCost], place: Conditions, roofline: Roofline) -
     ]
 
 
-def _point(one: TupleCost, place: Conditions, roofline: Roofline, in_energy: bool) -> tuple[float, float, str] | None:
+def _point(
+    one: TupleCost, place: Conditions | None, roofline: Roofline, in_energy: bool
+) -> tuple[float, float, str] | None:
     if roof_place(one) != place:
         return None
     work = one.work
