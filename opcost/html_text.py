@@ -58,7 +58,7 @@ def _numbers(cells: Sequence[str]) -> tuple[bool, list[str]]:
     texts = []
     for one, cell in zip(found, cells, strict=True):
         own, own_unit = ("", "") if one is None else (one[2] or "", one[3])
-        lacking = fraction[len(own) :] + ("" if own_unit else prose(unit))
+        rest = fraction[len(own) :] + ("" if own_unit else prose(unit))
         number = cell if one is None else f"{one[1]}{own}"
-        texts.append(number + (f'<i data-lacks="{lacking}"></i>' if lacking else "") + prose(own_unit))
+        texts.append(number + (f'<i data-lacks="{rest}"></i>' if rest else "") + prose(own_unit))
     return True, texts

@@ -69,7 +69,7 @@ def ranking(rankings: Sequence[DeviceRanking]) -> str:
 
 def _fitting(ranking: RankingTable) -> str:
     """Return a ranking with the columns that a page has room for, and the titles of the others."""
-    # What could be saved is one of the page's questions; the second kind of operators is in its chart.
+    # A saving is an answer to the page's question; further kinds of operators are in their chart.
     columns = [replace(one, drop=0) if one.title.startswith("saving") else one for one in ranking.columns]
     filled = [(column, [column.text(one) for one in ranking.records]) for column in columns]
     shown = drawn(filled, PAGE_CHARACTERS, 1)

@@ -96,7 +96,7 @@ def test_texts_are_escaped_everywhere_and_markup_stays_markup() -> None:
 
 
 def test_numbers_of_a_column_stand_at_their_decimal_points() -> None:
-    """What a number lacks of the longest end is there without ink, so that right-aligned points are in one line."""
+    """A number has the rest of the longest end without ink, so that right-aligned points are in one line."""
     titles, rows = (
         ("model", "mJ", "share", "kind"),
         [
