@@ -104,7 +104,7 @@ def test_parity_has_a_mark_for_each_model_that_has_both() -> None:
     normalised = parity(
         [replace(MODEL, row=replace(MODEL.row, energy_ratio=0.9, energy_standard_error_ratio=0.05))], "energy", "mJ"
     )
-    assert f"{NASTY}: sum / whole 0.900 ± 0.098" in texts(normalised)
+    assert f"{NASTY}: sum / whole 0.900 ± 0.050" in texts(normalised)
 
 
 def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
