@@ -254,6 +254,18 @@ class RunCosts:
         )
 
 
+def with_paths(summed: OperatorCounts, counted: OperatorCounts | None) -> OperatorCounts:
+    """Return the counts of a sum with the paths of another count, without them if it has not the same calls."""
+    if summed.modules or counted is None:
+        return summed
+    others = {(count.operator.key, count.phase): count for count in counted.counts}
+    found = [others.get((count.operator.key, count.phase)) for count in summed.counts]
+    pairs = zip(found, summed.counts, strict=True)
+    same = [one for one, count in pairs if one is not None and one.occurrences == count.occurrences]
+    is_same = len(same) == len(summed.counts)
+    return replace(summed, counts=tuple(same), modules=counted.modules) if is_same else summed
+
+
 def layers_of(counts: OperatorCounts, cost: ModelCost) -> Layers:
     """Return the layers of a model; the costs of all calls add up to the sum.
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 from opcost.columns import ABOVE_0, COUNT, COUNT_FROM_1, FROM_0, Column, Columns, grouped, one_of
 from opcost.comparing.model_result import ModelResult
 from opcost.comparing.ranking import NAME, POWER, SAVING, TIME
-from opcost.comparing.roofline import COMPUTE, MEMORY, Roofline, Work, Works, memory_rate, roofline_of, savings, work_of
+from opcost.comparing.roofline import COMPUTE, MEMORY, Roofline, Work, Works, savings, work_of
 from opcost.estimates import Estimate, ratio_if_known, value_of
 from opcost.measuring.conditions import EAGER
 from opcost.measuring.flags import Flag, WithMeaning
@@ -225,11 +224,3 @@ def flags_of_part(part: Part, work: Work | None, board: str | None) -> Iterator[
         TupleFlag.NO_ENERGY: EnergyBasis.MEASURED.energy_of(part.row) is None,
     }
     return (flag for flag, is_held in held.items() if is_held)
-
-
-def roofline_of_tuples(costs: Iterable[TupleCost]) -> Roofline | None:
-    """Return the roofline of measured tuples that are sound; that of the fastest card, if there are several."""
-    left_out = {TupleFlag.FLAGGED, TupleFlag.IMPOSSIBLE, TupleFlag.OTHER_WORK}
-    sound = [cost for cost in costs if left_out.isdisjoint(cost.flags)]
-    rates = [memory_rate(cost.row.conditions.device_product) for cost in sound if cost.row is not None]
-    return roofline_of((cost.work for cost in sound if cost.work is not None), max(rates, default=math.inf))

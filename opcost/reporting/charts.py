@@ -40,6 +40,9 @@ NAMED = 4
 CHARACTER, DESCENT = 6.6, 5.0
 """Of letters of height 12: upper bound of the mean width, and height with some space below their line."""
 
+MARK = 5.0
+"""From the middle of a mark to its edge."""
+
 ROW, BAR = 34.0, 13.0
 BARS = 8
 """The most bars of a small chart."""
@@ -226,19 +229,24 @@ def parity(models: Sequence[Compared], quantity: str, unit: str) -> Drawing:
         lines.append(panel.line([(max(low, x - half_x), y), (x + half_x, y)], "spread"))
         lines.append(panel.line([(x, max(low, y - half_y)), (x, y + half_y)], "spread"))
         of_sum = model.ratio(quantity) or summed.divided_by(whole)
-        interval = f"{ratio(of_sum.value)} ± {ratio(NORMAL_QUANTILE * of_sum.standard_error)}"
+        interval = f"{ratio(of_sum.value)} ± {ratio(of_sum.standard_error)}"
         marks.append(panel.mark((x, y), 0, f"{model.name}: sum / whole {interval}"))
     places = [(model.name, whole.value / MILLI, summed.value / MILLI) for model, summed, whole in points]
-    return drawing(label, 390.0, panel.axes(), *lines, *marks, *_names(panel, places))
+    places.sort(key=lambda place: -abs(math.log(place[2] / place[1])))
+    # To the left of a mark above the line, to the right of a mark below it.
+    named = [(name, (whole, summed), summed >= whole) for name, whole, summed in places]
+    return drawing(label, 390.0, panel.axes(), *lines, *marks, *_names(panel, named))
 
 
-def _names(panel: Panel, places: Sequence[tuple[str, float, float]]) -> list[str]:
+def _names(
+    panel: Panel, places: Sequence[tuple[str, tuple[float, float], bool]], most: int = NAMED, marks: svg.Points = ()
+) -> list[str]:
+    """Return the first names with room beside their marks, and on no other; a place says last whether on the left."""
     drawn: list[str] = []
-    taken: list[tuple[float, float, float]] = []
-    for name, whole, summed in sorted(places, key=lambda place: -abs(math.log(place[2] / place[1]))):
-        x, y, width = panel.across(whole), panel.up(summed), CHARACTER * len(name)
-        # To the left of a mark above the line, to the right of a mark below it, if there is room.
-        is_left = (summed >= whole and x - 10 - width > panel.left) or x + 10 + width > panel.right
+    taken = [(panel.across(x) - MARK, panel.across(x) + MARK, panel.up(y) + MARK) for x, y in marks]
+    for name, place, on_left in places:
+        x, y, width = panel.across(place[0]), panel.up(place[1]), CHARACTER * len(name)
+        is_left = (on_left and x - 10 - width > panel.left) or x + 10 + width > panel.right
         begin = x - 10 - width if is_left else x + 10
         for height in (y - 6,) if is_left else (y + 13, y + 4):
             is_within = panel.left < begin < panel.right - width and height + DESCENT < panel.bottom
@@ -248,9 +256,50 @@ def _names(panel: Panel, places: Sequence[tuple[str, float, float]]) -> list[str
                 taken.append((begin, begin + width, height))
                 drawn.append(text(name, x - 10 if is_left else x + 10, height, "small", "end" if is_left else "start"))
                 break
-        if len(drawn) == NAMED:
+        if len(drawn) == most:
             break
     return drawn
+
+
+@dataclass(frozen=True)
+class Rated:
+    """A model with its energy for an image, and the accuracy that is published of these weights."""
+
+    name: str
+    energy_j: float
+    top1_percent: float
+    weights: str
+
+
+def frontier(models: Iterable[Rated]) -> list[Rated]:
+    """Return the models that no other one reaches in accuracy with as little energy, the least energy first."""
+    found: list[Rated] = []
+    for one in sorted(models, key=lambda one: (one.energy_j, -one.top1_percent)):
+        if not found or one.top1_percent > found[-1].top1_percent:
+            found.append(one)
+    return found
+
+
+def accuracy_chart(models: Sequence[Rated]) -> Chart:
+    """Return the energy of an image over the published accuracy, with a line along the efficient frontier."""
+    label = "energy of an image (mJ)"
+    best = frontier(models)
+    x = svg.linear_axis([one.top1_percent for one in models], "published top-1 accuracy (%)")
+    y = svg.log_axis([one.energy_j / MILLI for one in models], label)
+    panel = Panel(x, y, right=svg.WIDTH - 20, bottom=290.0)
+
+    def drawn(name: str, shown: Sequence[Rated], look: int, line: str) -> Series:
+        titles = [f"{one.name}: {significant(one.energy_j / MILLI)} mJ, {one.top1_percent:g} %" for one in shown]
+        points = [(one.top1_percent, one.energy_j / MILLI) for one in shown]
+        return Series(name, points, look, line, titles)
+
+    series = drawn("model", models, 0, ""), drawn("efficient frontier: no model is better in both", best, 1, "even")
+    # Models of the frontier have the others above them, on their left.
+    named = best if len(models) > BARS else [*best, *(one for one in models if one not in best)]
+    places = [(one.name, (one.top1_percent, one.energy_j / MILLI), one not in best) for one in named]
+    names = _names(panel, places, len(named), series[0].points)
+    figure = svg.curves(f"{label} over {x.label}", panel, series)
+    return Chart([replace(figure, content=figure.content + "".join(names))], [one.entry for one in series])
 
 
 def stacked_bars(rows: Sequence[StackedBar], quantity: str, looks: Sequence[int]) -> Drawing:

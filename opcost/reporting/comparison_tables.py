@@ -10,7 +10,7 @@ from opcost.comparing.comparison import Remark, RemarkKind, differing
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides, SideBySide, Sides, Standing
 from opcost.comparing.corrections import METHOD_ERROR_RATIOS
 from opcost.comparing.model_result import Doubt
-from opcost.estimates import NORMAL_QUANTILE, Estimate, estimate_of, total_if_known
+from opcost.estimates import Estimate, estimate_of, total_if_known
 from opcost.invocation import command
 from opcost.measuring.conditions import CONTIGUOUS, EAGER
 from opcost.measuring.precisions import DTYPES
@@ -301,8 +301,8 @@ def print_against(reports: Sequence[SideBySide]) -> None:
     boards = sorted({uuid[:8] for one in reports for uuid in (one.device_uuid, one.other_device_uuid) if uuid})
     print_note(
         "Saved: the cost under the conditions of --against minus that under the model's own; below 0 where these cost "
-        "more. ± is the 95 % interval of the difference, which has the errors of both sides.",
-        "Costs more: by more than that interval; of the time if an energy is unknown.",
+        "more. ± is one standard error of the difference, which has the errors of both sides.",
+        "Costs more: by more than the 95 % interval, 2 of ±; of the time if an energy is unknown.",
         "Operators are matched one to one: only dtypes and memory layouts may differ. Sums have no corrections.",
         f"Energies are total, {' or '.join(texts)}; boards {', '.join(boards) or 'unknown'}.",
     )
@@ -311,7 +311,7 @@ def print_against(reports: Sequence[SideBySide]) -> None:
 
 def excess_in_words(one: Excess) -> str:
     """Return a line such as ``resnet50: time 3.1 ± 0.6 % above that of torch 2.10.0, limit 2 %``."""
-    more, others = _with_interval(one.more), one.report.labels[1]
+    more, others = _with_error(one.more), one.report.labels[1]
     return f"{one.report.name}: {one.limit.quantity} {more} above that of {others}, limit {100 * one.limit.ratio:g} %"
 
 
@@ -345,12 +345,12 @@ def _print_operators(title: str, report: SideBySide, found: Sequence[OperatorSid
 def _saved(sides: Sides, quantity: str) -> str:
     names = (f"saved_{quantity}_{of}ratio" for of in ("", "standard_error_"))
     saved = estimate_of(*(getattr(sides, name) for name in names))
-    return UNKNOWN if saved is None else _with_interval(saved)
+    return UNKNOWN if saved is None else _with_error(saved)
 
 
-def _with_interval(share: Estimate) -> str:
-    """Return a share with its 95 % interval: ``12.3 ± 0.4 %``."""
-    return f"{percent(share.value).removesuffix(' %')} ± {percent(NORMAL_QUANTILE * share.standard_error)}"
+def _with_error(share: Estimate) -> str:
+    """Return a share with its standard error: ``12.3 ± 0.4 %``."""
+    return f"{percent(share.value).removesuffix(' %')} ± {percent(share.standard_error)}"
 
 
 def _print_costs(

@@ -62,7 +62,7 @@ SORTED_BY = {TIME: "ms/sample", POWER: "W", SAVING: "saving mJ/sample"}
 
 
 @dataclass(frozen=True)
-class _Ranked:
+class Ranked:
     """A model in a ranking under a label; figures of the sum have a mark if it is no result yet."""
 
     label: str
@@ -87,7 +87,7 @@ class _Ranked:
 
 
 LARGEST_KIND, SECOND_KIND, THIRD_KIND = ranking_notes.KIND_TITLES
-COSTS: Table[_Ranked] = (
+COSTS: Table[Ranked] = (
     Column("model", lambda one: one.label + doubt_mark(ranking_notes.is_cost_doubtful(one.row)), "left"),
     Column("batch", lambda one: _batch(one.row)),
     Column("size", lambda one: _sample_size(one.row) or UNKNOWN),
@@ -103,7 +103,7 @@ COSTS: Table[_Ranked] = (
     Column("samples/J", lambda one: one.cost(scaled(one.row.samples_per_joule, 1)), drop=11),
     Column("samples/s", lambda one: one.cost(scaled(one.row.samples_per_second, 1)), drop=11),
 )
-KINDS_AND_ROOFS: Table[_Ranked] = (
+KINDS_AND_ROOFS: Table[Ranked] = (
     Column(LARGEST_KIND, lambda one: one.kind(0), "left"),
     Column(SECOND_KIND, lambda one: one.kind(1), "left", drop=5),
     Column(THIRD_KIND, lambda one: one.kind(2), "left", drop=7),
@@ -114,7 +114,7 @@ KINDS_AND_ROOFS: Table[_Ranked] = (
 RANKED = (*COSTS, *KINDS_AND_ROOFS)
 
 
-def _of_phase(column: str, one: _Ranked) -> str:
+def _of_phase(column: str, one: Ranked) -> str:
     units = one.model.result.units
     return one.cost(milli(ratio_if_known(getattr(one.row, column), None if units is None else units.number)))
 
@@ -123,7 +123,7 @@ def _per_kwh(per_joule: float | None) -> str:
     return UNKNOWN if per_joule is None else f"{per_joule * KWH_J:,.0f}"
 
 
-RANKED_STEPS: Table[_Ranked] = (
+RANKED_STEPS: Table[Ranked] = (
     *keeping(COSTS, "samples/J"),
     Column("samples/kWh", lambda one: one.cost(_per_kwh(one.row.samples_per_joule)), drop=9),
     *(
@@ -166,7 +166,7 @@ def table_of(ranking: DeviceRanking, by: str) -> RankingTable | None:
             for column in keeping(RANKED_STEPS if is_step else RANKED, SORTED_BY.get(by))
             if column.title not in shared
         ],
-        [_Ranked(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)],
+        [Ranked(label, model, by) for label, model in zip(_labels(rows), ranking.models, strict=True)],
         ranking_notes.ranking_notes(ranking, by),
     )
 

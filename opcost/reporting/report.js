@@ -1,11 +1,10 @@
 "use strict";
-// The report's table of tuples: sort, search, filter, and details of the selected tuple.
+// The report's ranking: sort and filter. Its table of tuples: sort, search, filter, and details of the selected tuple.
 // All data are in SI units, as in the database; people read ms and mJ. Texts are set as text, never as markup.
 
 const SHOWN = matchMedia("(max-width: 40rem)").matches ? 20 : 50;
 const UNKNOWN = "-";
 const SVG = "http://www.w3.org/2000/svg";
-const NORMAL_QUANTILE = 1.959963984540054;
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const tuples = data.tuples.map((values, number) => {
@@ -43,7 +42,6 @@ const known = (value, text) => (value === null || value === undefined ? UNKNOWN 
 const scaled = (value, scale) => known(value, (number) => significant(number / scale));
 const percent = (share, digits = 1) => known(share, (value) => `${(100 * value).toFixed(digits)} %`);
 const ratioOf = (part, whole) => (part === null || part === undefined || !whole ? null : part / whole);
-const interval = (error, value) => (ratioOf(error, value) === null ? null : (NORMAL_QUANTILE * error) / value);
 
 const chosen = () => {
   const model = byId("model").value;
@@ -72,10 +70,10 @@ function wholeTime() {
 const COLUMNS = [
   { name: "operator", label: "operator", value: (one) => `${one.operator} ${one.inputs}`, isText: true },
   { name: "time", label: "time (ms)", value: (one) => one.time_s, text: (one) => scaled(one.time_s, 1e-3) },
-  { name: "time-error", label: "± time", hides: "wide", value: (one) => interval(one.time_standard_error_s, one.time_s),
+  { name: "time-error", label: "± time", hides: "wide", value: (one) => ratioOf(one.time_standard_error_s, one.time_s),
     text: (one, value) => percent(value, 2) },
   { name: "energy", label: "energy (mJ)", value: (one) => one.energy_j, text: (one) => scaled(one.energy_j, 1e-3) },
-  { name: "energy-error", label: "± energy", hides: "wide", value: (one) => interval(one.energy_standard_error_j, one.energy_j),
+  { name: "energy-error", label: "± energy", hides: "wide", value: (one) => ratioOf(one.energy_standard_error_j, one.energy_j),
     text: (one, value) => percent(value, 2) },
   { name: "power", label: "power (W)", hides: "medium", value: (one) => one.power_w,
     text: (one, value) => known(value, (watts) => watts.toFixed(1)) },
@@ -91,6 +89,43 @@ const COLUMNS = [
     text: (one, value) => (value === null || value === undefined ? UNKNOWN : `${percent(value, 0)} ${one.side}`) },
   { name: "flags", label: "flags", hides: "medium", value: (one) => one.flags.length, isFlags: true },
 ];
+
+// Unknown values come last in both directions.
+function byFirst(sign) {
+  return ([left], [right]) => {
+    const unknown = (left === null || left === undefined) - (right === null || right === undefined);
+    return unknown || sign * (left < right ? -1 : left > right ? 1 : 0);
+  };
+}
+
+// A table of the page that is there without a script, too.
+
+function valueOf(cell) {
+  const text = cell.textContent;
+  if (text === UNKNOWN || !cell.classList.contains("number")) return text === UNKNOWN ? null : text;
+  return Number.parseFloat(text.replace(/[~,]/g, ""));
+}
+
+function makeSortable(area) {
+  const { tHead: { rows: [head] }, tBodies: [body] } = area.querySelector("table");
+  const rows = [...body.rows];
+  const query = element("input", undefined, { type: "search", placeholder: "resnet", autocomplete: "off" });
+  query.addEventListener("input", () => {
+    const words = query.value.toLowerCase().split(/\s+/);
+    for (const row of rows) row.hidden = !words.every((word) => row.cells[0].textContent.toLowerCase().includes(word));
+  });
+  area.before(element("label", ["Models ", query], { class: "filter" }));
+  [...head.cells].forEach((cell, place) => {
+    const button = element("button", cell.textContent, { type: "button" });
+    cell.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const order = cell.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
+      for (const other of head.cells) other.setAttribute("aria-sort", other === cell ? order : "none");
+      const found = rows.map((row) => [valueOf(row.cells[place]), row]);
+      body.append(...found.sort(byFirst(order === "ascending" ? 1 : -1)).map(([, row]) => row));
+    });
+  });
+}
 
 let shares = [];
 let page = 0;
@@ -112,11 +147,7 @@ function list() {
   const column = COLUMNS.find(({ name }) => name === byId("sort").value);
   const sign = byId("descending").checked ? -1 : 1;
   const rows = tuples.filter((one) => matches(one, words, wanted)).map((one) => [column.value(one), one]);
-  // Unknown values come last in both directions.
-  rows.sort(([left], [right]) => {
-    const unknown = (left === null || left === undefined) - (right === null || right === undefined);
-    return unknown || sign * (left < right ? -1 : left > right ? 1 : 0);
-  });
+  rows.sort(byFirst(sign));
   listed = rows.map(([, one]) => one);
 }
 
@@ -185,7 +216,7 @@ function pairs(entries) {
 }
 
 const withError = (value, error, scale, unit) => known(value, (number) => {
-  const half = error === null || error === undefined ? "" : ` ± ${percent(interval(error, value), 2)}`;
+  const half = error === null || error === undefined ? "" : ` ± ${percent(ratioOf(error, value), 2)}`;
   return `${significant(number / scale)} ${unit}${half}`;
 });
 
@@ -337,6 +368,7 @@ function start() {
   document.querySelectorAll("svg:has(> .chosen)").forEach((figure, number) => {
     figure.addEventListener("click", (event) => openNearest(figure, number, event));
   });
+  document.querySelectorAll(".sortable").forEach(makeSortable);
   // On paper, nothing can be unfolded.
   window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
   update();

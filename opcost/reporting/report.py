@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timezone
 from functools import cache
 from html import escape
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from opcost.columns import columns_of, grouped
-from opcost.comparing.layers import LayerNode, layers_of
-from opcost.comparing.operator_costs import TupleCost, TupleFlag, roofline_of_tuples, tuple_costs
+from opcost.comparing.layers import LayerNode, layers_of, with_paths
+from opcost.comparing.operator_costs import TupleCost, TupleFlag, tuple_costs
 from opcost.comparing.roofline import Roofline
 from opcost.comparing.sweep_sizes import curves_of, replaced
 from opcost.errors import UserError
@@ -27,6 +28,7 @@ from opcost.measuring.known_device import REFERENCE, QualificationRow
 from opcost.measuring.record import Measurement, MeasurementRow
 from opcost.measuring.setting import is_meant
 from opcost.measuring.sweep_record import SweepSizeRow
+from opcost.operators.counts import OperatorCounts
 from opcost.operators.sweep_axes import AxisKind
 from opcost.operators.tuples import SIZE_IN_NAME
 from opcost.reporting import markup, report_sections
@@ -34,13 +36,13 @@ from opcost.reporting.charts import QUANTITIES, Compared, RooflinePlot, compared
 from opcost.reporting.charts import roofline as drawn_roofline
 from opcost.reporting.model_tables import FIGURES, layer_in_words, missing_notes
 from opcost.reporting.power_traces import readings_of_log, trace_of
-from opcost.reporting.report_sections import board_of, counted_once, without_identities
+from opcost.reporting.report_sections import board_of, counted_once, roof_place, roofs_of, without_identities
 from opcost.reporting.sweeps import PIECES, size_columns, size_curves
 from opcost.reporting.tables import Column, titled
 from opcost.running.request import Request
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking
-from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
+from opcost.stages.wanted_model import NO_PROPOSALS, Proposals, pickled
 from opcost.storage.files import replace_file
 from opcost.summing.summation import common_basis
 from opcost.units import number_of, percent, some_of
@@ -73,14 +75,9 @@ def write_report(
     found = without_sizes(compared(reports))
     comparisons = [one.comparison for one in found]
     tuples = tuple_costs(comparisons)
-    roofline = roofline_of_tuples(tuples)
-    plots = []
-    if roofline is not None:
-        sides = ((roofline.time, "speed (TFLOP/s)", 1e12), (roofline.energy, "efficiency (GFLOP/J)", 1e9))
-        for roof, label, scale in sides:
-            if roof is not None:
-                points = [_point(one, roofline, in_energy=roof is roofline.energy) for one in tuples]
-                plots.append(drawn_roofline(points, roof, label, scale))
+    roofs = roofs_of(rankings)
+    plots = {place: _plots(tuples, place, roofline) for place, roofline in roofs.items()}
+    every_plot = [plot for own in plots.values() for plot in own]
     measured = (row for one in comparisons for row in (one.full, *(part.row for part in one.cost.parts)))
     boards = {row.circumstances.device_uuid for row in measured}
     proposals = Proposals.of(filter(None, (one.config for one in reports)))
@@ -95,15 +92,21 @@ def write_report(
         "drift": drift(database.drift_checks.rows(), boards),
         "flags": report_sections.flags(found, tuples),
         "kinds": report_sections.kinds(found),
-        "layers": layers(found, proposals),
-        "rooflines": report_sections.rooflines(roofline, plots, tuples),
+        "layers": layers(found, proposals, _counted(reports)),
+        "rooflines": report_sections.rooflines(roofs, plots, tuples),
         "gaps": report_sections.gaps(found),
         "kernels": report_sections.kernel_kinds(found),
         "remarks": report_sections.remarks(found, reports),
         "steps": report_sections.steps(found, tuples, reports, proposals),
         "patterns": markup.patterns_figure(),
     }
-    replace_file(path, markup.page(parts, _data(found, tuples, roofline, plots, database.power_logs)).encode())
+    replace_file(path, markup.page(parts, _data(found, tuples, roofs, every_plot, database.power_logs)).encode())
+
+
+def _counted(reports: Sequence[ComparingReport]) -> dict[str, OperatorCounts]:
+    """Return the counts with paths that block 0 has made here, by the model's name; shipped ones have none."""
+    known = ((one.name, pickled(one.config, one.results[0].counts)) for one in reports if one.config and one.results)
+    return {name: counts for name, counts in known if counts is not None}
 
 
 def _sweeps(request: Request, reports: Sequence[ComparingReport]) -> list[SweepSizeRow]:
@@ -116,7 +119,21 @@ def _sweeps(request: Request, reports: Sequence[ComparingReport]) -> list[SweepS
     return [row for row in sizes if row.place.model.partition(" ")[0] in names]
 
 
-def _point(one: TupleCost, roofline: Roofline, in_energy: bool) -> tuple[float, float, str] | None:
+def _plots(tuples: Sequence[TupleCost], place: Conditions | None, roofline: Roofline) -> list[RooflinePlot]:
+    """Return the rooflines in time and energy, with the tuples that have this roof."""
+    sides = ((roofline.time, "speed (TFLOP/s)", 1e12), (roofline.energy, "efficiency (GFLOP/J)", 1e9))
+    return [
+        drawn_roofline([_point(one, place, roofline, roof is roofline.energy) for one in tuples], roof, label, scale)
+        for roof, label, scale in sides
+        if roof is not None
+    ]
+
+
+def _point(
+    one: TupleCost, place: Conditions | None, roofline: Roofline, in_energy: bool
+) -> tuple[float, float, str] | None:
+    if roof_place(one) != place:
+        return None
     work = one.work
     cost = None if work is None else work.energy_j if in_energy else work.time_s
     if work is None or not work.flop or work.flop_per_byte is None or cost is None:
@@ -134,7 +151,7 @@ def _index(values: list[Any], value: Any) -> int:
 def _data(
     found: Sequence[Compared],
     tuples: Sequence[TupleCost],
-    roofline: Roofline | None,
+    roofs: Mapping[Conditions | None, Roofline],
     plots: Sequence[RooflinePlot],
     logs: Path,
 ) -> dict[str, Any]:
@@ -150,7 +167,8 @@ def _data(
     entries = []
     for index, one in enumerate(tuples):
         places = [plot.positions[index] for plot in plots]
-        entry = {**_entry(one, roofline), "positions": [at and [round(value, 1) for value in at] for at in places]}
+        positions = [at and [round(value, 1) for value in at] for at in places]
+        entry = {**_entry(one, roofs.get(roof_place(one))), "positions": positions}
         if one.row is not None:
             entry["conditions"] = _index(conditions, named(one.row.conditions))
             entry["circumstances"] = _index(circumstances, named(one.row.circumstances))
@@ -252,8 +270,10 @@ def _trace(row: MeasurementRow, logs: Path, axes: list[Any], lines: list[Any]) -
 
 # The sections on meters, drift, sweeps and layers, which are behind comparisons
 
-SIZES = ("ms/run", "± time", "mJ/run", "± energy", "W", "predicted ms", "predicted mJ")
+SIZES = ("ms/run", "time spread", "mJ/run", "energy spread", "W", "predicted ms", "predicted mJ")
 """The columns of a sweep, as on a terminal, behind its axis and the repetitions."""
+
+NO_COUNTS: Mapping[str, OperatorCounts] = MappingProxyType({})
 
 MOST_TREES = 20
 """The most models with a tree: a tree has some hundred layers."""
@@ -368,32 +388,37 @@ def _sweep(rows: Sequence[SweepSizeRow]) -> str:
     return markup.folded(f"{first.place.model} ({place})", "".join(parts))
 
 
-def layers(found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS) -> str:
-    """Return a tree for each model, in its usual execution, whose counts have paths."""
+def layers(
+    found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS, counted: Mapping[str, OperatorCounts] = NO_COUNTS
+) -> str:
+    """Return a tree for each model, in its usual execution, whose counts, or those of ``counted``, have paths."""
     usual = [found[index] for index in sorted(counted_once(found))]
-    known = [one for one in usual if one.comparison.counts.modules]
+    counts = {one.row.name: with_paths(one.comparison.counts, counted.get(one.row.name)) for one in usual}
+    known = [one for one in usual if counts[one.row.name].modules]
     about = (
         "Layers are in the order of execution; a layer that unfolds has the totals of what is inside it. The layers of "
         "a model add up to its sum of operators, which is not corrected. Shares are those of this sum."
     )
-    parts = [*([paragraph(about)] if known else []), *map(_tree, known[:MOST_TREES])]
+    parts = [*([paragraph(about)] if known else []), *(_tree(one, counts[one.row.name]) for one in known[:MOST_TREES])]
     # The other models need a command for their trees.
     more = [one.row.name for one in known[MOST_TREES:]]
     if more:
         named = markup.code(proposals.command("report", more[:1]))
         parts.append(f"<p>The first {MOST_TREES} models have a tree. Name others: {named}.</p>")
-    without = list(dict.fromkeys(one.row.name for one in usual if not one.comparison.counts.modules))
+    without = [name for name, one in counts.items() if not one.modules]
     if without:
         names = f"{number_of(len(without), 'model')} ({escape(some_of(without))})"
-        shown, counted = (markup.code(proposals.command(step, without[:1])) for step in ("layers", "count"))
-        then = f"{shown} shows the layers; after {counted} this report has them, too."
-        parts.append(f"<p>No tree of {names}: the counts have no paths. {then}</p>")
+        counting = markup.code(proposals.command("count", without[:MOST_TREES], "--meta"))
+        shown = markup.code(proposals.command("layers", without[:1]))
+        then = (
+            f"{counting} counts them on shapes, without a GPU; then a report has the trees. {shown} shows one at once."
+        )
+        parts.append(f"<p>No tree of {names}: shipped counts do not name layers. {then}</p>")
     return "".join(parts)
 
 
-def _tree(one: Compared) -> str:
-    comparison = one.comparison
-    own = layers_of(comparison.counts, comparison.cost)
+def _tree(one: Compared, counts: OperatorCounts) -> str:
+    own = layers_of(counts, one.comparison.cost)
     notes = "".join(map(paragraph, missing_notes(own)))
     heads = "".join(f'<span class="{name}">{escape(title)}</span>' for title, name in LAYER_COLUMNS.items())
     head = f'<div class="layer head"><span>layer</span>{heads}</div>'

@@ -5,35 +5,44 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
 
 from opcost.columns import grouped
 from opcost.comparing.comparison import NOTICEABLE_RATIO
 from opcost.comparing.operator_costs import TupleCost, TupleFlag
-from opcost.comparing.ranking import ENERGY
+from opcost.comparing.ranking import ENERGY, WHOLE
 from opcost.comparing.roofline import Roofline
-from opcost.estimates import Estimate
-from opcost.html_text import paragraph
+from opcost.estimates import Estimate, ratio_if_known
+from opcost.html_text import Markup, paragraph, prose
 from opcost.invocation import command
-from opcost.measuring.conditions import EXECUTIONS, usual_execution
+from opcost.measuring.conditions import EAGER, EXECUTIONS, WARM, Conditions, usual_execution
 from opcost.measuring.protocol import protocol_options
 from opcost.operators.counts import ALL
+from opcost.operators.model_inputs import Unit
+from opcost.operators.tuples import TORCHVISION_MODELS
 from opcost.reporting import charts
 from opcost.reporting.charts import Compared
 from opcost.reporting.markup import Chart, Entry, code, figure, folded, items, table
-from opcost.reporting.ranking_notes import rates_of
-from opcost.reporting.ranking_tables import table_of
-from opcost.reporting.tables import DOUBTFUL, doubt_mark, of_texts
+from opcost.reporting.ranking_notes import arithmetic, is_cost_doubtful, rates_of
+from opcost.reporting.ranking_tables import Ranked, RankingTable, table_of
+from opcost.reporting.tables import DOUBTFUL, doubt_mark, drawn, of_texts
+from opcost.sources.registry import published_models
 from opcost.stages.compare import ComparingReport
 from opcost.stages.show import DeviceRanking
 from opcost.stages.wanted_model import NO_PROPOSALS, Proposals
-from opcost.units import number_of, percent, with_named_boards
+from opcost.units import MILLI, millijoules, number_of, percent, with_named_boards
 
 PICO = 1e-12
 KERNEL_KINDS_SHOWN = 10
+PAGE_CHARACTERS = 140
+"""The width of a table that a usual screen shows as a whole, with the widest letters of usual fonts."""
+
+WANTED_TOP1 = 80
+"""The accuracy in % for which the least energy is named; a smaller multiple of 5, if no model has it."""
+
 PARTS = ("modules", "functions", "cache correction", "power limit", "dropped", "not measured", "unexplained")
 
 _PATH = re.compile(r"(?<![\w/.])~?(?:/[\w.+~@-]+)+/([\w.+~@-]+)")
@@ -55,7 +64,54 @@ def ranking(rankings: Sequence[DeviceRanking]) -> str:
     tables = [found for one in rankings if (found := table_of(one, ENERGY)) is not None]
     if not tables:
         return paragraph(f"No whole model is measured. Measure: {command('measure-models')}.")
-    return "".join(table(one.columns, one.records, one.title) + paragraph(" ".join(one.notes)) for one in tables)
+    return "".join(_picture(one) + _fitting(one) + paragraph(" ".join(one.notes)) for one in tables)
+
+
+def _fitting(ranking: RankingTable) -> str:
+    """Return a ranking with the columns that a page has room for, and the titles of the others."""
+    # A saving is an answer to the page's question; further kinds of operators are in their chart.
+    columns = [replace(one, drop=0) if one.title.startswith("saving") else one for one in ranking.columns]
+    filled = [(column, [column.text(one) for one in ranking.records]) for column in columns]
+    shown = drawn(filled, PAGE_CHARACTERS, 1)
+    others = f"Not shown: {', '.join(shown.left_out)}." if shown.left_out else ""
+    kept = table([column for column, _ in shown.columns], ranking.records, ranking.title)
+    return f'<div class="sortable">{kept}</div>' + paragraph(others) * bool(others)
+
+
+def _picture(ranking: RankingTable) -> str:
+    """Return the energies over the published accuracies with the answer in a sentence; without any, the energies."""
+    sound = [one for one in ranking.records if one.row.source == WHOLE and not is_cost_doubtful(one.row)]
+    rated = list(_rated(sound))
+    if not rated:
+        costs = [(one.label, ratio_if_known(one.row.energy_per_sample_j, MILLI)) for one in sound]
+        unit = ranking.records[0].row.unit or Unit.SAMPLE
+        bars = charts.bars(costs, f"least energy per {unit} (mJ)")
+        return "" if bars is None else figure(Chart([bars]), "Measured whole models without doubts.")
+    top1 = min(WANTED_TOP1, 5 * int(max(one.top1_percent for one in rated) // 5))
+    least = min((one for one in rated if one.top1_percent >= top1), key=lambda one: one.energy_j)
+    answer = (
+        f"The least energy for at least {top1} % top-1 is {millijoules(least.energy_j)} per image: {least.name}, "
+        f"{least.top1_percent:g} % with {least.weights}."
+    )
+    caption = (
+        f"{number_of(len(rated), 'model')} of torchvision, measured as a whole at the input size of the default "
+        "weights, without doubts. The accuracy is what torchvision publishes of these weights on ImageNet-1K; it was "
+        "not measured here."
+    )
+    return paragraph(Markup(f"<strong>{prose(answer)}</strong>")) + figure(charts.accuracy_chart(rated), caption)
+
+
+def _rated(models: Iterable[Ranked]) -> Iterator[charts.Rated]:
+    """Yield the models of torchvision at the size of their default weights, whose accuracy is published."""
+    published = published_models()
+    for one in models:
+        row, whole = one.row, one.model.result.whole
+        known = published.get(whole.operator.removeprefix(TORCHVISION_MODELS)) if whole is not None else None
+        if whole is None or known is None or row.energy_per_sample_j is None:
+            continue
+        facts, is_usual = known.published, whole.parameters in ("", f"weights='{known.published.weights}'")
+        if is_usual and facts.top1_percent is not None and one.model.result.input_size[1:] == known.input_size[1:]:
+            yield charts.Rated(one.label, row.energy_per_sample_j, facts.top1_percent, facts.weights or "")
 
 
 # Can I trust it?
@@ -190,9 +246,41 @@ def kinds(found: Sequence[Compared]) -> str:
     return figure(charts.kind_chart(_complete(found)), caption)
 
 
-def rooflines(roofline: Roofline | None, plots: Sequence[charts.RooflinePlot], tuples: Sequence[TupleCost]) -> str:
-    if roofline is None:
+def roofs_of(rankings: Iterable[DeviceRanking]) -> dict[Conditions | None, Roofline]:
+    """Return the roofline of each set of conditions that is ranked, whatever the execution."""
+    shown = (model for one in rankings for model in one.all_models)
+    return {_of_roof(one.row.conditions): one.roofline for one in shown if one.roofline is not None}
+
+
+def roof_place(one: TupleCost) -> Conditions | None:
+    """Return the place in ``roofs_of`` of a tuple's roof, None if it is not measured."""
+    return None if one.row is None else _of_roof(one.row.conditions)
+
+
+def _of_roof(conditions: Conditions) -> Conditions:
+    return replace(conditions, execution=EAGER, cache=WARM)
+
+
+def rooflines(
+    roofs: Mapping[Conditions | None, Roofline],
+    plots: Mapping[Conditions | None, Sequence[charts.RooflinePlot]],
+    tuples: Sequence[TupleCost],
+) -> str:
+    if not roofs:
         return paragraph("No roofline: no measured tuple has both FLOPs and bytes.")
+    sections = [
+        _roofline(place, roofline, plots[place], [one for one in tuples if roof_place(one) == place])
+        for place, roofline in roofs.items()
+        if place is not None
+    ]
+    others = sum(one.row is not None and roof_place(one) not in roofs for one in tuples)
+    note = f"{number_of(others, 'tuple')} under conditions without a ranking have no roof here."
+    return "".join(sections) + (paragraph(note) if others else "")
+
+
+def _roofline(
+    place: Conditions, roofline: Roofline, plots: Sequence[charts.RooflinePlot], tuples: Sequence[TupleCost]
+) -> str:
     without = sum(one.work is not None and not one.count.flop for one in tuples)
     least = ""
     if roofline.energy is not None:
@@ -201,9 +289,9 @@ def rooflines(roofline: Roofline | None, plots: Sequence[charts.RooflinePlot], t
         per_byte = f"{1 / roofline.energy.byte_rate / PICO:.3g} pJ per byte"
         least = f" The least energy is {per_flop}, and {per_byte}, idle power included."
     caption = (
-        f"The roofs (lines) are the highest rates in these rows: {rates_of(roofline)} of "
-        f"tuples larger than the caches.{least} Circles are bound by memory, squares by compute "
-        "in their own arithmetic. A tuple far below its roof could be faster. A tuple above it, to the left, reads "
+        f"{place.device_product}, {arithmetic(place)}. The roofs (lines) are those of the ranking above, the highest "
+        f"rates of any operator: {rates_of(roofline)}.{least} Circles are bound by memory, squares by compute in their "
+        "own arithmetic. A tuple far below its roof could be faster. A tuple above it, to the left, reads "
         f"from a cache. {without} tuples without counted FLOPs (norms, activations, copies) are only in the table. "
         "Select a mark, or a row of the table, for details."
     )

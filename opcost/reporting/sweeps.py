@@ -85,7 +85,7 @@ def print_sweep(result: SweepResult) -> None:
         title = f"{result.name} on {first.device_product} ({first.execution}): {result.axis}"
         print_table(title, size_columns(result.axis, result.unit), shown)
         if result.repetitions:
-            print_line("± is the spread over repetitions; predicted figures differ from measured ones by this much.")
+            print_line("Spreads are over repetitions; predicted figures differ from measured ones by this much.")
             # Those of sizes whose runs are long enough to be measured well.
             long = [row.figures for row in shown if (row.figures.time_s or 0.0) >= MILLI]
             time, energy = (
@@ -140,9 +140,9 @@ def size_columns(axis: str, unit: str) -> Table[SweepSizeRow]:
         Column(axis, lambda one: str(one.place.size)),
         Column("runs", lambda one: str(one.figures.repetitions) if one.figures.repetitions else UNKNOWN, drop=5),
         Column("ms/run", lambda one: milli(one.figures.time_s)),
-        Column("± time", lambda one: percent(one.figures.time_spread_ratio, 2), drop=4),
+        Column("time spread", lambda one: percent(one.figures.time_spread_ratio, 2), drop=4),
         Column("mJ/run", lambda one: milli(one.figures.energy_j)),
-        Column("± energy", lambda one: percent(one.figures.energy_spread_ratio, 2), drop=4),
+        Column("energy spread", lambda one: percent(one.figures.energy_spread_ratio, 2), drop=4),
         Column("W", lambda one: whole_watts(one.figures.power_w), drop=1),
         Column(f"ns/{unit}", lambda one: scaled(one.figures.time_per_unit_s, NANO), drop=2),
         Column(f"nJ/{unit}", lambda one: scaled(one.figures.energy_per_unit_j, NANO), drop=2),

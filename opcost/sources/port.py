@@ -39,10 +39,15 @@ class ConfiguredModel(Protocol):
 
 @dataclass(frozen=True)
 class PublishedFacts:
-    """Published facts with default weights, None without; ``multiply_adds`` are of one sample, in steps of 10⁶."""
+    """Published facts with default ``weights``, None without; ``multiply_adds`` are of one sample, in steps of 10⁶.
+
+    ``top1_percent`` is the accuracy on ImageNet-1K at the listed input size.
+    """
 
     multiply_adds: float | None = None
     parameters: int | None = None
+    weights: str | None = None
+    top1_percent: float | None = None
 
 
 @dataclass(frozen=True)

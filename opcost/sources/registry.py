@@ -35,8 +35,13 @@ def published_models() -> dict[str, ListedModel]:
     text = files("opcost.sources").joinpath("published.csv").read_text(encoding="utf-8")
     models = {}
     for line in csv.DictReader(StringIO(text)):
-        multiply_adds, parameters = line["multiply_adds"], line["parameters"]
-        facts = PublishedFacts(float(multiply_adds) if multiply_adds else None, int(parameters) if parameters else None)
+        multiply_adds, parameters, top1 = line["multiply_adds"], line["parameters"], line["top1_percent"]
+        facts = PublishedFacts(
+            float(multiply_adds) if multiply_adds else None,
+            int(parameters) if parameters else None,
+            line["weights"] or None,
+            float(top1) if top1 else None,
+        )
         size = tuple(map(int, line["input_size"].split("x")))
         is_data_dependent = line["is_data_dependent"] == "1"
         models[line["name"]] = ListedModel(line["name"], line["task"], size, is_data_dependent, facts)

@@ -78,7 +78,12 @@ def listed(model_name: str) -> ListedModel:
         task=task,
         input_size=(BATCH_SIZES[task], *size),
         is_data_dependent=task == "detection",
-        published=PublishedFacts(None if multiply_adds is None else multiply_adds * 1e9, meta.get("num_params")),
+        published=PublishedFacts(
+            None if multiply_adds is None else multiply_adds * 1e9,
+            meta.get("num_params"),
+            None if published is None else published.name,
+            meta.get("_metrics", {}).get("ImageNet-1K", {}).get("acc@1"),
+        ),
         is_foreign=not get_model_builder(model_name).__module__.startswith(TORCHVISION_MODELS),
     )
 

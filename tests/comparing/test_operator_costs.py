@@ -8,7 +8,7 @@ from simulated_machine import SIMULATED_CONDITIONS, declared_row
 
 from opcost.comparing.comparison import RemarkKind
 from opcost.comparing.model_result import Evidence, ModelResult
-from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use, roofline_of_tuples, tuple_costs
+from opcost.comparing.operator_costs import TupleCost, TupleFlag, Use, tuple_costs
 from opcost.comparing.roofline import Work, arithmetic_of
 from opcost.estimates import Estimate
 from opcost.measuring.conditions import EAGER, GRAPH, measurement_key
@@ -108,23 +108,10 @@ def test_what_is_to_be_known_of_a_row_is_a_flag(measured: dict[str, Any], flag: 
     assert flags_of(row_of(RELU, **measured), "dropped") == {flag, TupleFlag.DROPPED}
 
 
-def test_a_tuple_that_does_other_work_is_no_roof() -> None:
-    """Its time is not that of the counted FLOPs and bytes: a copy that copies nothing would move them in no time."""
-    others = counts_of(FIRST, ReLU=1, GELU=1)
-    roofs = [
-        roofline_of_tuples(tuple_costs([compared(others, counts_of(FIRST), row_of(RELU), row)]))
-        for row in (row_of(GELU, time_s=1e-9), row_of(GELU, time_s=1e-9, flags=(Flag.NOT_AS_COUNTED,)))
-    ]
-    alone = roofline_of_tuples(tuple_costs([compared(counts_of(FIRST, ReLU=1), counts_of(FIRST), row_of(RELU))]))
-    assert roofs[0] != alone
-    assert roofs[1] == alone
-
-
-def test_a_power_that_the_board_cannot_draw_is_flagged_in_no_roof_and_remarked_on() -> None:
+def test_a_power_that_the_board_cannot_draw_is_flagged_and_remarked_on() -> None:
     impossible = row_of(RELU, power_w=2000.0)
     assert flags_of(impossible) == {TupleFlag.FLAGGED, TupleFlag.IMPOSSIBLE}
     comparison = compared(counts_of(FIRST, ReLU=1), counts_of(FIRST), impossible)
-    assert roofline_of_tuples(tuple_costs([comparison])) is None
     (remark,) = [one for one in comparison.remarks if one.kind is RemarkKind.FLAGGED_OPERATORS]
     assert (remark.figures["time_ratio"], remark.figures["flags"]) == (1.0, ("impossible-power",))
 
@@ -139,7 +126,6 @@ def test_more_than_the_card_s_memory_moves_is_flagged_but_its_time_is_not_doubtf
     comparison = Evidence(Measurements([row])).result(selection, [full])
     (cost,) = tuple_costs([comparison])
     assert cost.flags == {TupleFlag.IMPOSSIBLE}
-    assert roofline_of_tuples([cost]) is None
     assert RemarkKind.FLAGGED_OPERATORS not in {one.kind for one in comparison.remarks}
 
 

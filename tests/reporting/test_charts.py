@@ -21,10 +21,13 @@ from opcost.reporting.charts import (
     OTHERS,
     Compared,
     Deviation,
+    Rated,
     StackedBar,
+    accuracy_chart,
     courses,
     deviations,
     error_chart,
+    frontier,
     kind_chart,
     matrix,
     parity,
@@ -95,13 +98,13 @@ def bars(svg: Drawing) -> list[tuple[float, float]]:
 def test_parity_has_a_mark_for_each_model_that_has_both() -> None:
     time, energy = parity([MODEL, NO_ENERGY], "time", "ms"), parity([MODEL, NO_ENERGY], "energy", "mJ")
     assert (len(marks(time)), len(marks(energy))) == (2, 1)
-    assert f"{NASTY}: sum / whole 0.900 ± 0.026" in texts(time)
+    assert f"{NASTY}: sum / whole 0.900 ± 0.013" in texts(time)
     assert "energy, sum of operators (mJ)" in texts(energy)
     # The interval of the comparison has the error of normalising.
     normalised = parity(
         [replace(MODEL, row=replace(MODEL.row, energy_ratio=0.9, energy_standard_error_ratio=0.05))], "energy", "mJ"
     )
-    assert f"{NASTY}: sum / whole 0.900 ± 0.098" in texts(normalised)
+    assert f"{NASTY}: sum / whole 0.900 ± 0.050" in texts(normalised)
 
 
 def test_the_model_furthest_from_the_line_is_named_also_in_the_corner() -> None:
@@ -324,3 +327,12 @@ def test_a_logarithmic_axis_marks_decades_where_it_is_long_and_equal_ratios_are_
     axis = log_axis([1.0, 1000.0], "x")
     assert axis.position(10.0) - axis.position(1.0) == pytest.approx(axis.position(1000.0) - axis.position(100.0))
     assert math.isclose(log_axis([], "x").position(1.0), 0.0)
+
+
+def test_on_the_frontier_no_model_is_better_in_both() -> None:
+    costs = {"least": (1.0, 60.0), "worse": (2.0, 60.0), "good": (3.0, 80.0), "tie": (3.0, 79.0), "best": (9.0, 81.0)}
+    models = [Rated(name, energy_j, top1, "V1") for name, (energy_j, top1) in costs.items()]
+    assert [one.name for one in frontier(reversed(models))] == ["least", "good", "best"]
+    (drawing,) = accuracy_chart(models).drawings
+    # Of few models, those beside the line are named, too.
+    assert {text.text for text in ET.fromstring(str(drawing)).iter("{http://www.w3.org/2000/svg}text")} > set(costs)

@@ -95,6 +95,32 @@ def test_texts_are_escaped_everywhere_and_markup_stays_markup() -> None:
     assert whole_page(summary=paragraph("a model {{script}}")).count("a model {{script}}") == 1
 
 
+def test_numbers_of_a_column_stand_at_their_decimal_points() -> None:
+    """A number has the rest of the longest end without ink, so that right-aligned points are in one line."""
+    titles, rows = (
+        ("model", "mJ", "share", "kind"),
+        [
+            ["a", "0.5492", "4.1 %", "Conv2d 56 %"],
+            ["b", "~117.3 (!)", "-", "Linear 9 %"],
+            ["c", "12,919", "10 %", "-"],
+        ],
+    )
+    made = table(of_texts(*titles), rows)
+    columns = {title: re.findall(rf'<td data-label="{title}"([^>]*)>(.*?)</td>', made) for title in titles[1:]}
+    assert [cell for _, cell in columns["mJ"]] == [
+        '0.5492<i data-lacks=" (!)"></i>',
+        '~117.3<i data-lacks="492"></i> (!)',
+        '12,919<i data-lacks=".5492 (!)"></i>',
+    ]
+    assert [cell for _, cell in columns["share"]][1:] == [
+        '-<i data-lacks=".1\u00a0%"></i>',
+        '10<i data-lacks=".1"></i>\u00a0%',
+    ]
+    are_numbers = {title: {kind for kind, _ in cells} for title, cells in columns.items()}
+    assert are_numbers == {"mJ": {' class="number"'}, "share": {' class="number"'}, "kind": {""}}
+    assert 'class="number"' not in table(of_texts("a", "b"), [["x", "-"], ["y", "8 to 32"], ["z", "3x224x224"]])
+
+
 def test_headings_follow_the_questions_in_order() -> None:
     heads = re.findall(r"<h2[^>]*>(.*?)</h2>", whole_page())
     asked = ["Which model costs least?", "What costs most?", "Can I trust it?", "Where is the sum wrong, and why?"]

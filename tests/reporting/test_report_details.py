@@ -93,11 +93,21 @@ def test_the_figures_of_a_tree_add_up_to_the_sum(counted: Compared) -> None:
     assert math.fsum(known) == pytest.approx(1e3 * time_s.value, rel=1e-3)
 
 
+def test_a_count_on_shapes_gives_the_tree_of_shipped_values(shipped: Compared, counted: Compared) -> None:
+    """Its sum is still that of the shipped counts, which have the values of a run on a GPU."""
+    name, on_shapes = shipped.row.name, counted.comparison.counts
+    found = layers([shipped], counted={name: on_shapes})
+    assert "No tree of" not in found
+    assert Tree(found).rows == Tree(layers([counted])).rows
+    others = replace(on_shapes, counts=on_shapes.counts[1:])
+    assert "No tree of" in layers([shipped], counted={name: others})
+
+
 def test_models_without_paths_are_named_with_the_commands(shipped: Compared, counted: Compared) -> None:
     found = layers([shipped])
     assert "<details" not in found
-    for name in ("layers", "count"):
-        assert f"{name} {MODEL}</code>" in found
+    assert f"layers {MODEL}</code>" in found
+    assert f"count {MODEL} --meta</code>" in found
     assert f"count {MODEL}" not in layers([counted])
 
 

@@ -110,6 +110,49 @@ def test_the_ranking_comes_first(page: Page) -> None:
     assert page.locator("h2").first.inner_text() == "Which model costs least?"
 
 
+def test_the_ranking_is_sorted_by_its_heads_and_filtered(page: Page) -> None:
+    table = page.locator(".sortable table").first
+
+    def models() -> list[str]:
+        return table.locator("tbody th:visible").all_inner_texts()
+
+    by_energy = models()
+    head = table.get_by_role("button", name="mJ/sample", exact=True)
+    head.click()
+    assert models() == by_energy
+    head.click()
+    assert models() == by_energy[::-1]
+    assert table.locator("th[aria-sort=descending]").inner_text() == "mJ/sample"
+    table.get_by_role("button", name="model").click()
+    assert models() == sorted(by_energy)
+    page.locator(".filter input").first.fill("NET 50")
+    assert models() == ["resnet50"]
+    page.locator(".filter input").first.fill("")
+    assert models() == sorted(by_energy)
+
+
+def test_points_of_numbers_are_in_one_line(page: Page) -> None:
+    """A digit and what a number lacks have the same width."""
+    ends = """[...document.querySelector(".sortable").querySelectorAll("[data-label='mJ/sample']")].map(cell => {
+        const range = document.createRange(), text = cell.firstChild;
+        range.setStart(text, text.data.indexOf("."));
+        range.setEnd(text, text.data.indexOf(".") + 1);
+        return range.getBoundingClientRect().right;
+    })"""
+    places = page.evaluate(ends)
+    assert len(places) == len(NAMES)
+    assert max(places) - min(places) < 1
+
+
+def test_without_a_script_the_ranking_is_readable(browser: Browser, report: Path) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert page.locator(".sortable").first.locator("tbody tr").count() == len(NAMES)
+    assert page.locator(".sortable button, .filter").count() == 0
+    context.close()
+
+
 def test_calls_are_those_of_the_chosen_model_and_of_all_each_counts_once(page: Page) -> None:
     page.fill("#query", "torch.nn.relu")
     everywhere = sum(figures(column(page, 7)))
@@ -234,11 +277,13 @@ def test_a_mark_of_the_roofline_opens_its_tuple_and_is_ringed(page: Page) -> Non
     assert page.locator("#tuple").is_visible()
 
 
-@pytest.mark.parametrize("width", [1280, 768, 390])
+@pytest.mark.parametrize("width", [1400, 1280, 768, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_sticks_out_at_any_width(browser: Browser, report: Path, width: int, scheme: str) -> None:
     with opened(browser, report, width, scheme) as seen:
         assert seen.page.evaluate("document.documentElement.scrollWidth") == width
+        scrolled = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth).length"
+        assert width == 768 or seen.page.evaluate(scrolled) == 0
         cut = """[...document.querySelectorAll('svg.figure:not(.swatch):not(.definitions)')].flatMap(figure => {
             const field = figure.getBoundingClientRect();
             return [...figure.querySelectorAll('text')].filter(text => {

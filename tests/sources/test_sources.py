@@ -5,7 +5,7 @@ import subprocess
 import sys
 import urllib.error
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -352,11 +352,11 @@ def test_the_published_facts_without_torch_are_those_of_torchvision(pytestconfig
     if pytestconfig.getoption("--renew-golden"):
         with PUBLISHED.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(("name", "task", "input_size", "is_data_dependent", "multiply_adds", "parameters"))
+            names = [field.name for field in fields(PublishedFacts)]
+            writer.writerow(("name", "task", "input_size", "is_data_dependent", *names))
             for one in models.values():
-                size, facts = "x".join(map(str, one.input_size)), one.published
-                values = one.name, one.task, size, int(one.is_data_dependent), facts.multiply_adds, facts.parameters
-                writer.writerow(values)
+                size = "x".join(map(str, one.input_size))
+                writer.writerow((one.name, one.task, size, int(one.is_data_dependent), *astuple(one.published)))
     assert published_models() == models
 
 
