@@ -16,6 +16,8 @@ from opcost.operators.attention import form_and_backend
 from opcost.operators.sweep_axes import Axis, AxisKind
 from opcost.storage.files import path_of
 
+SWEEP = "opcost sweep MODEL --no-measure --device H200"
+
 MAXIMUM_S = 86_400.0
 """A day: no loop needs longer, and timers overflow at times that a float still holds."""
 
@@ -63,6 +65,13 @@ def _count(text: str, least: int, example: int) -> int:
 
 
 count, count_from_0 = partial(_count, least=1, example=10), partial(_count, least=0, example=2)
+
+
+def one_batch(text: str) -> int:
+    """Return a number of samples, one only: a sweep has several."""
+    if "," in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is several batches, which are a sweep: {SWEEP} --batch {text}")
+    return count(text)
 
 
 def counts(text: str) -> tuple[int, ...]:

@@ -268,7 +268,7 @@ REQUESTS = Option(
     kinds.requests,
     default=(),
 )
-BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", kinds.count)
+BATCH = Option("--batch", "number of samples of a run (default: that of the input size)", kinds.one_batch)
 ALLOW_CODE = switch(
     "--allow-code",
     "run the Python code that models named FILE:FUNCTION or MODULE:FUNCTION are built by: only code that you trust",
@@ -629,7 +629,7 @@ FAIL_IF = Option(
 )
 SHOWN_PRECISION = Option("--precision", "show the models in this precision", choices=get_args(Precision))
 SHOWN_FORMAT = Option("--memory-format", "show the models in this memory format", choices=get_args(MemoryFormat))
-SHOWN_BATCH = Option("--batch", "show the models at this batch size", kinds.count)
+SHOWN_BATCH = Option("--batch", "show the models at this batch size", kinds.one_batch)
 SHOWN_EXECUTION = Option(
     "--execution",
     "show measurements as a CUDA graph, or called from Python (default: graph on a GPU, eager on a CPU)",

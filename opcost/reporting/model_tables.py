@@ -121,6 +121,7 @@ def print_profile(profile: Profile, words: Sequence[str], top: int | None = None
         _print_known(model)
     print_line("Nothing was measured.")
     steps = [
+        (command("predict", *words, "--device", "H200"), "what it costs on an H200, predicted"),
         (command("profile", *words, "--device", "cpu", "--seconds", "0.5"), "measure on this CPU, with short loops"),
         (command("profile", *words, "--device", "H200", "--dry-run"), "the time that it takes on an H200"),
     ]

@@ -99,7 +99,11 @@ def ranking_notes(ranking: DeviceRanking, by: str, left_out: Set[str] = frozense
 
 def model_notes(model: ShownModel, boards: BoardDifferences, names: Collection[str]) -> list[str]:
     row = model.row
-    board = f" on this board, {row.device_uuid[:8]}" if row.device_uuid else ""
+    whole, limit_w = model.result.whole, row.conditions.device_power_limit_w
+    stated = [f"power limit {limit_w:g} W"] if limit_w else []
+    stated += [f"meter {whole.measurement.meter}"] if whole and whole.measurement.meter else []
+    how = f" ({', '.join(stated)})" if stated else ""
+    board = f" on this board, {row.device_uuid[:8]}{how}" if row.device_uuid else ""
     error = "" if row.source == SUM else f" ± is one standard error{board}."
     lines = [energies_line([row]) + error, *_boards_line(boards)]
     if row.memory_bytes_ratio is not None and row.sum_time_s is not None:

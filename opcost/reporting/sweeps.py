@@ -152,6 +152,7 @@ def size_columns(axis: str, unit: str) -> Table[SweepSizeRow]:
         Column("predicted mJ", lambda one: milli(one.prediction.predicted_energy_j)),
         Column("90 % interval", partial(interval, "energy"), drop=6),
         Column("energy differs", partial(difference, "energy"), drop=3),
+        Column(f"predicted nJ/{unit}", lambda one: scaled(_costs(one)["energy per unit"][1], NANO), drop=7),
     )
 
 

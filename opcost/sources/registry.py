@@ -6,8 +6,10 @@ import csv
 import fnmatch
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -111,7 +113,9 @@ def check_config(config: ConfiguredModel) -> list[str]:
     except CannotMeasureError as error:
         lists = command("make-configs", *_all_of(named.source), "--dry-run")
         known = f"opcost knows the models of {', '.join(SOURCES)}; {lists} lists them"
-        return [f"{config.where('model_name')}: {error} ({known})"]
+        is_unknown = re.match("(?!.*did you mean).* has (no|a) model '", str(error))
+        question = _elsewhere(named.name) if is_unknown else ""
+        return [f"{config.where('model_name')}: {error}{question} ({known})"]
     return source.mistakes(config)
 
 
@@ -126,6 +130,23 @@ def check_that_code_may_run(config: ConfiguredModel) -> list[str]:
 def _all_of(source: str) -> list[str]:
     """Return the glob for all models of a source; torchvision's need none."""
     return [f"{source}:*"] if source in SOURCES and source != TORCHVISION else []
+
+
+def _elsewhere(name: str) -> str:
+    """Return a question with a model of timm or a class of transformers that a hub's name may mean, if any.
+
+    ``google-bert/bert-base-uncased`` begins as ``BertModel`` does.
+    """
+    last = name.rpartition("/")[2].lower()
+    words = re.split("[-_.]", last)
+    known: dict[str, str] = {}
+    for source in SOURCES.keys() - {TORCHVISION}:
+        with suppress(CannotMeasureError):
+            known |= {one.lower(): f"{source}:{one}" for one in SOURCES[source]().names()}
+    longest_first = ("".join(words[:number]) + "model" for number in range(len(words), 0, -1))
+    found = next((known[one] for one in (last, *longest_first) if one in known), "")
+    sizes = " (in its usual size; --argument changes it)" if found.startswith(TRANSFORMERS) else ""
+    return found and f"; did you mean {found}{sizes}?"
 
 
 def _refuse_dots(model_name: str) -> None:

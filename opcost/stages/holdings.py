@@ -189,13 +189,13 @@ class _Held:
             calls += self._cases(counted[identity])
         missing = self._missing(calls)
         times_s = {case: number * self.times.iteration_s(case, self.conditions) for case, number in calls.items()}
-        left_out = sum(calls[case] for case in missing), sum(times_s[case] for case in missing)
+        without_rows = sum(calls[case] for case in missing), sum(times_s[case] for case in missing)
         return HeldTier(
             tier,
             models=len(identities),
             uncounted=len(identities - counted.keys()),
-            calls_ratio=1 - left_out[0] / calls.total() if calls else None,
-            time_ratio=1 - left_out[1] / sum(times_s.values()) if calls else None,
+            calls_ratio=1 - without_rows[0] / calls.total() if calls else None,
+            time_ratio=1 - without_rows[1] / sum(times_s.values()) if calls else None,
             missing=len({case.operator for case in missing}),
             expected_s=sum(missing.values()),
         )

@@ -24,6 +24,7 @@ from opcost.stages.wanted_model import WantedModel, config_named, placed, usual_
 from opcost.storage.code_files import find_code
 from opcost.storage.configs import INPUTS_HELP, SUMMARY_NAME, ModelConfig, ModelFolders, is_glob, write_config
 from opcost.storage.files import replace_file
+from opcost.storage.language_models import public_models
 from opcost.storage.model_counts import COUNTS
 from opcost.storage.schemas import mistake_of_precision, tree_text
 from opcost.units import is_one_line
@@ -96,6 +97,10 @@ def _complete(folders: ModelFolders, wanted: WantedModel, allow_code: bool) -> t
     _refuse_unshown(wanted, wanted.model_name)
     if wanted.training is not None and (text := mistake_of_precision(wanted.training, wanted.precision)):
         raise UserError(f"{wanted.where('precision')}: {text}")
+    language_model = wanted.model_name.rpartition("/")[2].lower()
+    if language_model in public_models():
+        costs = f"{command('tokens', language_model)} has what its tokens cost"
+        raise UserError(f"{wanted.where('model_name')}: {wanted.model_name} is known as a language model only; {costs}")
     mistakes = check_config(wanted) if allow_code else check_that_code_may_run(wanted)
     if mistakes:
         config = _config_named(folders, wanted)

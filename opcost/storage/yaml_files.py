@@ -262,7 +262,8 @@ def read_schema(document: Document, schema: type[AnySchema]) -> tuple[AnySchema 
     known = schema.model_fields
     absent = [key for key in known if key not in document.values]
     unknown = [key for key in document.values if key not in known and key.lower() not in schema.unsupported]
-    meant = {key: close for key in unknown for close in difflib.get_close_matches(key, absent, n=1)}
+    longer = {key: one for key in unknown for one in absent if one.startswith(f"{key}_")}
+    meant = {key: close for key in unknown for close in difflib.get_close_matches(key, absent, n=1)} | longer
     given = {key: value for key, value in document.values.items() if key not in document.refused}
     mistakes = list(document.mistakes)
     try:

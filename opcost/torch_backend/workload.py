@@ -7,6 +7,7 @@ import logging
 import math
 import statistics
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -380,7 +381,20 @@ def one_line(error: BaseException) -> str:
     shown = lines[: 2 if lines[0].endswith(":") else 1]
     text = shortened(" ".join(map(str.strip, shown)), LONGEST_TEXT)
     more = " ..." if len(lines) > len(shown) and not text.endswith("...") else ""
-    return f"{shortened(printable(type(error).__name__))}: {text}{more}"
+    return f"{shortened(printable(type(error).__name__))}: {text}{more}{_module_of(error)}"
+
+
+def _module_of(error: BaseException) -> str:
+    """Return path and class of the innermost module below the outermost one that an error was raised in, if any."""
+    # A module may not be built to the end.
+    with suppress(Exception):
+        frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__))
+        called = [one for one in frames if isinstance(one, nn.Module)]
+        paths = {id(module): path for path, module in called[0].named_modules()} if called else {}
+        inner = next((one for one in reversed(called) if paths.get(id(one))), None)
+        if inner is not None:
+            return shortened(printable(f" (in {paths[id(inner)]}: {type(inner).__name__})"))
+    return ""
 
 
 def flags_of_output(output: object, arguments: object) -> Flags:

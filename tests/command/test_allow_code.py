@@ -239,6 +239,14 @@ MISTAKES = [
     ("nat.py:build", "MODEL: {folder}/nat.py: no such file; correct the path before the colon"),
     ("net.py:Linear", "--argument: {folder}/net.py:Linear: missing a required argument: 'x'; its arguments are x"),
     ("net.py", "MODEL: no source has a model 'net.py'; name a function in it, as in net.py:build (…)"),
+    (
+        "net.py:wrong",
+        "MODEL: {folder}/net.py:wrong raised RuntimeError: … (in 1.0: Linear); correct the model or its inputs",
+    ),
+    (
+        "meta-llama/Llama-3.1-8B",
+        "MODEL: meta-llama/Llama-3.1-8B is known as a language model only; … tokens llama-3.1-8b …",
+    ),
     ("pkg.net:build", "MODEL: no module pkg.net in {folder} or where Python looks; correct it, run the command in …"),
     (
         "net.py:half",
@@ -266,6 +274,7 @@ def test_a_typical_mistake_is_a_line_with_its_remedy_that_names_the_option(
         "from torch import nn, ones\n"
         "def Linear(x): return nn.Linear(4, 2), ones(x)\n"
         "def build(): return nn.Linear(4, 2), ones(1, 4)\n"
+        "def wrong(): return nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(3, 2))), ones(1, 4)\n"
         "def half(): return nn.Linear(4, 2).bfloat16(), ones(1, 4).bfloat16()\n"
     )
     monkeypatch.chdir(tmp_path)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -560,3 +561,10 @@ def test_errors_are_red_where_colour_is_on(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setenv("NO_COLOR", "1")
     complain("plain again")
     assert capsys.readouterr().err == "error: plain\n\x1b[31merror: red\x1b[0m\nerror: plain again\n"
+
+
+@pytest.mark.parametrize("words", [["predict", "resnet50"], ["show", "resnet50"]], ids=["predict", "show"])
+def test_several_batches_are_a_sweep(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with patch.object(sys, "argv", ["opcost", *words, "--batch", "1,8"]), pytest.raises(SystemExit):
+        main()
+    assert "sweep: opcost sweep MODEL --no-measure --device H200 --batch 1,8;" in capsys.readouterr().err

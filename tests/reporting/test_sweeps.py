@@ -137,6 +137,7 @@ def test_a_prediction_has_its_interval(
     shown = capsys.readouterr().out
     assert "1.000 to 4.000" in shown
     assert "200.0 to 500.0" in shown
+    assert "predicted nJ/" in shown
 
 
 @pytest.mark.parametrize(

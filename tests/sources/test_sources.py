@@ -81,6 +81,22 @@ def test_a_name_that_is_not_known_gets_the_list_or_another_remedy() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("bert-base-uncased", "transformers:BertModel (in its usual size; --argument changes it)?"),
+        ("transformers:google/vit-base-patch16-224", "transformers:ViTModel (in its usual size"),
+        ("xlm-roberta-base", "transformers:XLMRobertaModel "),
+        ("facebook/opt-1.3b", "transformers:OPTModel "),
+        ("BertModel", "transformers:BertModel "),
+        ("vit_tiny_patch16_224", "timm:vit_tiny_patch16_224?"),
+    ],
+)
+def test_a_name_of_a_hub_or_without_its_library_gets_the_name_that_is_known_here(name: str, meant: str) -> None:
+    (line,) = check_config(Named(name, None))
+    assert f"; did you mean {meant}" in line
+
+
+@pytest.mark.parametrize(
     ("name", "size", "words"),
     [
         ("r3d_18", (8, 3, 112, 112), "r3d_18 takes 5 numbers such as [8, 3, 16, 112, 112], not 4"),

@@ -150,6 +150,7 @@ SIZE = "[32, 3, 224, 224]"
         ),
         (f"input_size: {SIZE}\n", "", 1, "input_size: missing; write input_size: [32, 3"),
         ("input_size", "inputsize", 4, "inputsize: unknown key; did you mean input_size?"),
+        ("model_name", "model", 2, "model: unknown key; did you mean model_name?"),
         ("null", "NO", 3, 'weights_name: the value is NO, in YAML a boolean; put quotes round it ("NO")'),
         ("null", "2024-99-99", 3, "weights_name: the value is 2024-99-99, in YAML a date|in quotes ('2024-99-99')"),
         ("resnet18", "18", 2, 'model_name: the value is 18, in YAML a number; put quotes round it ("18")'),
