@@ -95,7 +95,7 @@ class CountedModel:
 
 @dataclass(frozen=True)
 class Summary:
-    """What all rows and all models of a mode say under one set of conditions, whichever models are chosen.
+    """The findings of all rows and models of a mode under one set of conditions; the chosen models change none.
 
     ``newest`` is the end of the newest measurement, ``wholes`` the number of models with a measured whole, and
     ``measured_ratio`` the sum of the measured shares of all models' bytes. ``protocol_options`` are those of a command

@@ -50,9 +50,10 @@ def test_a_step_is_counted_measured_and_compared(
     write(home, "build", f"precision: {precision}\ninputs: {{shape: [8, 16]}}\n")
     assert home.run("count", "step", "--allow-code", "--device", "cpu") == 0
     assert home.run("filter", "step") == 0
-    run = "step", "--allow-code", "--device", "cpu", "--seconds", "0.01"
-    assert home.run("measure", *run) == 0
-    assert home.run("measure-models", *run) == 0
+    run = "step", "--allow-code", "--device", "cpu", "--seconds"
+    assert home.run("measure", *run, "0.01") == 0
+    # On a busy machine a shorter loop of the step takes no longer than one of its forward.
+    assert home.run("measure-models", *run, "0.3") == 0
     capsys.readouterr()
     assert home.run("compare", "step", "--json") == 0
     (model,) = json.loads(capsys.readouterr().out)

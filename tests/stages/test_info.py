@@ -98,7 +98,7 @@ def test_the_first_step_measures_or_installs_torch(monkeypatch: pytest.MonkeyPat
 
     assert found().versions.torch == importlib.metadata.version("torch")
     assert "measure-models" in found().next_steps[0].command
-    monkeypatch.setattr(info, "version", refuse)
+    monkeypatch.setattr(importlib.metadata, "version", refuse)
     versions, first = found().versions, found().next_steps[0]
     assert (versions.torch, versions.torchvision) == (None, None)
     assert first.command.endswith("-m pip install 'opcost[torch]'")
