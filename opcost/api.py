@@ -597,8 +597,8 @@ class LayersResult(Result["LayersReport"]):
 
 
 def layers(  # noqa: PLR0913 (a call in a notebook names its options)
-    model: nn.Module,
-    inputs: Any,
+    model: str | nn.Module,
+    inputs: Any = None,
     *,
     depth: int | None = None,
     name: str | None = None,
@@ -612,18 +612,17 @@ def layers(  # noqa: PLR0913 (a call in a notebook names its options)
     Nothing is measured: ``opcost.profile`` measures the operators of the same model. The model is as before afterwards.
     With ``depth`` there is one row for each module with this many names in its path, without it one for each call. The
     rows are of ``device``: ``cpu``, ``cuda``, or a part of a product's name such as ``H200``; None is the one with the
-    most. All others are as for ``opcost.profile``.
+    most. All others are as for ``opcost.profile``. A model may also be given by its name, as for ``opcost.predict``.
 
     Raises:
         UserError: the model cannot be counted, no row is of the device, or a table is damaged.
         Exception: any that the model raises on these inputs, as it is.
     """
     # They import torch.
-    from opcost.stages.model_layers import layers_of_object
+    from opcost.stages.model_layers import find_layers, layers_of_object
     from opcost.stages.profile import ObjectModel
 
-    own = ObjectModel(model, inputs, name, precision)
-    request = RunRequest(**vars(_request(database)))
+    request, choice = RunRequest(**vars(_request(database))), Choice(device=device, execution=execution)
     floats, counts = ([column.name for column in columns_of(LayerRow) if column.kind is kind] for kind in (float, int))
 
     def show(found: LayersReport) -> None:
@@ -638,5 +637,10 @@ def layers(  # noqa: PLR0913 (a call in a notebook names its options)
         costs = ((one.path or WHOLE, one.time_s, one.energy_j) for one in rows_of(found, depth))
         return _bars(_largest(costs), "of a run")
 
-    found = layers_of_object(request, own, Choice(device=device, execution=execution))
+    if isinstance(model, str):
+        if inputs is not None or name is not None:
+            raise UserError("inputs, name: those of a model's name are found by it; pass a module")
+        found = find_layers(request, _wanted(model, (), {}, precision, CONTIGUOUS), choice, progress_on_stderr())
+    else:
+        found = layers_of_object(request, ObjectModel(model, inputs, name, precision), choice)
     return LayersResult(found, View(show, frame, chart))

@@ -199,7 +199,8 @@ def show(request: Request, choice: Choice = USUAL_CHOICE, cache: Path | None = N
     readable = {config.name: config for config in request.folders.readable() if config.mode == choice.mode}
     named = _of_mode(request, choice, request.models()) if request.names else list(readable.values())
     if not named:
-        raise UserError(f"--mode {choice.mode}: no config has this mode; write mode: {choice.mode} in one")
+        remedy = f"write mode: {choice.mode} in one, or run {command('predict', 'resnet50', '--mode', choice.mode)}"
+        raise UserError(f"--mode {choice.mode}: no config has this mode; {remedy}")
     # Of configs that describe the same, the named one is meant.
     described = {_place(config): config for config in reversed((*named, *readable.values()))}
     if not request.names:
@@ -293,7 +294,10 @@ def _of_mode(request: Request, choice: Choice, named: Sequence[ModelConfig]) -> 
     without = [name for name in request.names if not any(request.folders.is_meant(one, name) for one in found)]
     if without:
         (other,) = set(MODES) - {choice.mode}
-        raise UserError(*(f"{name}: its config has mode: {other}; add --mode {other} to show it" for name in without))
+        shown = f"its config has mode: {other}; add --mode {other} to show it"
+        if choice.mode == TRAINING:
+            shown += f", or run {command('predict', without[0], '--mode', choice.mode)}"
+        raise UserError(*(f"{name}: {shown}" for name in without))
     return found
 
 

@@ -91,7 +91,7 @@ def shown_among_steps(home: Home, capsys: pytest.CaptureFixture[str], times_s: l
         (["step"], "^step: its config has mode: training; add --mode training to show it$"),
         (
             ["resnet50", "--mode", "training"],
-            "^resnet50: its config has mode: inference; add --mode inference to show it$",
+            "add --mode inference to show it, or run .*opcost predict resnet50 --mode training$",
         ),
     ]:
         with pytest.raises(UserError, match=mistake):

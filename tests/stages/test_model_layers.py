@@ -296,6 +296,16 @@ def test_an_object_has_the_layers_that_its_profile_measured(tmp_path: Path, monk
         assert "(model)" in text
 
 
+def test_a_name_has_the_layers_that_the_command_shows() -> None:
+    found = opcost.layers("resnet18", depth=1, device="H200")
+    assert {"layer1", "avgpool", "fc"} <= set(found.rows["path"])
+    assert found.costs.whole_time_s is not None
+    wrongs: list[dict[str, Any]] = [{"inputs": torch.ones(2)}, {"name": "mine"}]
+    for wrong in wrongs:
+        with pytest.raises(UserError, match="those of a model's name are found by it"):
+            opcost.layers("resnet18", **wrong)
+
+
 def test_an_object_that_cannot_be_counted_is_a_users_error(tmp_path: Path) -> None:
     layers: Any = partial(opcost.layers, database=tmp_path)
     with pytest.raises(UserError, match="torch.nn.Module"):
