@@ -123,7 +123,7 @@ def demo(arguments: Namespace) -> None:
         request = replace(request, device=None)
         print_comparisons(find_comparisons(request), dry_run=False)
         print_line("")
-        print_rankings(find_rankings(request, Choice(operators=True), cache_folder()), "energy", top=5)
+        print_rankings(find_rankings(request, Choice(operators=True)), "energy", top=5)
     name = MODEL.partition("_")[0]
     steps = [
         (command("profile", name, "--device", "cpu", "--seconds", "0.5"), "the same on this CPU, with short loops"),
