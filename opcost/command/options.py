@@ -35,6 +35,7 @@ METAVARS: Mapping[object, str] = MappingProxyType(
     {
         kinds.count: "N",
         kinds.count_from_0: "N",
+        kinds.one_batch: "N",
         kinds.factor: "FACTOR",
         kinds.ratio: "RATIO",
         kinds.positive_seconds: "SECONDS",
