@@ -277,12 +277,12 @@ def test_a_notebook_shows_windows_as_a_table_and_a_frame_has_them_all(bench: Ben
         bench.work(1.0)
     with meter.window("short"):
         bench.work(0.001)
-    energy = f'<td data-label="J">{significant(window.energy_j or 0.0)}</td>'
+    energy = f'<td data-label="J" class="number">{significant(window.energy_j or 0.0)}'
     for html in (window._repr_html_(), window.result._repr_html_(), meter._repr_html_()):
         assert '<th scope="row">&lt;b&gt;first&lt;/b&gt;</th>' in html
         assert energy in html
     # An unknown energy has its reason.
-    assert '<td data-label="J">-</td>' in meter._repr_html_()
+    assert '<td data-label="J" class="number">-' in meter._repr_html_()
     assert "is shorter than" in meter._repr_html_()
     for _ in range(SHOWN):
         with meter.window("more"):

@@ -150,7 +150,7 @@ def test_layers_have_their_declared_times_and_with_known_powers_their_energies(
     assert "powers of 2 layers" in html
     # The layers, and their classes.
     assert html.count("<table>") == 2
-    assert f'<td data-label="mJ">{milli(rows["0"].energy_j)}</td>' in html
+    assert f'<td data-label="mJ" class="number">{milli(rows["0"].energy_j)}' in html
     known_j = [row.energy_j for row in layers.result.rows if row.energy_j is not None]
     assert list(layers.result.to_frame()["energy_j"].dropna()) == known_j
 
