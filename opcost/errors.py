@@ -32,6 +32,14 @@ class CannotMeasureError(Exception):
     """An operator or model cannot be measured (out of memory, unsupported, ...); the run continues without it."""
 
 
+class UnknownModelError(CannotMeasureError):
+    """A library has no model of a name; ``question`` asks for one of a similar name, empty without any."""
+
+    def __init__(self, problem: str, question: str = "") -> None:
+        super().__init__(f"{problem}{question and f'; {question}'}")
+        self.question = question
+
+
 @dataclass(frozen=True)
 class KeyRemedy:
     """The remedy of a key's mistake: one of these values, or something else; without values, to leave the key out."""

@@ -17,7 +17,7 @@ from io import StringIO
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from opcost.errors import CannotMeasureError, UserError, suggestion
+from opcost.errors import CannotMeasureError, UnknownModelError, UserError, suggestion
 from opcost.invocation import ALLOW_CODE, command, pip_install
 from opcost.operators.grids import AnyGrid
 from opcost.operators.model_names import FILE, OBJECT, SUFFIX, TORCHVISION, TRANSFORMERS, ModelName, UserCode
@@ -113,7 +113,7 @@ def check_config(config: ConfiguredModel) -> list[str]:
     except CannotMeasureError as error:
         lists = command("make-configs", *_all_of(named.source), "--dry-run")
         known = f"opcost knows the models of {', '.join(SOURCES)}; {lists} lists them"
-        is_unknown = re.match("(?!.*did you mean).* has (no|a) model '", str(error))
+        is_unknown = isinstance(error, UnknownModelError) and not error.question
         question = _elsewhere(named.name) if is_unknown else ""
         return [f"{config.where('model_name')}: {error}{question} ({known})"]
     return source.mistakes(config)
@@ -159,7 +159,7 @@ def _refuse_dots(model_name: str) -> None:
     if name.endswith(SUFFIX):
         raise CannotMeasureError(f"no source has a model {name!r}; name a function in it, as in {name}:build")
     if "." in name:
-        raise CannotMeasureError(f"no source has a model {name!r}")
+        raise UnknownModelError(f"no source has a model {name!r}")
 
 
 def models_matching(patterns: Sequence[str]) -> list[ListedModel]:

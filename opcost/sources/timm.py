@@ -5,7 +5,7 @@ from __future__ import annotations
 import timm
 import torch
 
-from opcost.errors import CannotMeasureError, suggestion
+from opcost.errors import UnknownModelError, suggestion
 from opcost.operators.tuples import OperatorTuple
 from opcost.sources.arguments import (
     arguments_of,
@@ -35,7 +35,7 @@ def listed(model_name: str) -> ListedModel:
     """Return timm's facts of an architecture; a CannotMeasureError if this version has none of this name."""
     if not timm.is_model(model_name):
         question = suggestion(model_name, names(), "")
-        raise CannotMeasureError(f"this version of timm has no model {model_name!r}{question and f'; {question}'}")
+        raise UnknownModelError(f"this version of timm has no model {model_name!r}", question)
     known = timm.get_pretrained_cfg(model_name)
     size = (3, 224, 224) if known is None else known.input_size
     return ListedModel(model_name, "classification", (BATCH_SIZE, *size), False, is_foreign=True)

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torchvision.models import get_model_builder, get_model_weights, list_models
 from torchvision.models._api import WeightsEnum
 
-from opcost.errors import CannotBuildError, CannotMeasureError, UserError, suggestion
+from opcost.errors import CannotBuildError, UnknownModelError, UserError, suggestion
 from opcost.operators.tuples import META, TORCHVISION_MODELS, OperatorTuple, PlainValue, TensorSpec, tensor_specs
 from opcost.sources.arguments import arguments_of, reserved_mistakes, seeded, size_mistakes
 from opcost.sources.port import ConfiguredModel, ListedModel, PublishedFacts
@@ -94,9 +94,7 @@ def _must_be_known(model_name: str) -> None:
         is_quantized = model_name in _registered()
         unknown = f"this version of torchvision has no model {model_name!r}"
         question = suggestion(model_name.removeprefix("quantized_"), known, "")
-        raise CannotMeasureError(
-            f"{'quantized models are not supported' if is_quantized else unknown}{question and f'; {question}'}"
-        )
+        raise UnknownModelError("quantized models are not supported" if is_quantized else unknown, question)
 
 
 def _task_of(model_name: str) -> str:

@@ -19,7 +19,7 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
-from opcost.errors import CannotBuildError, CannotMeasureError, suggestion
+from opcost.errors import CannotBuildError, CannotMeasureError, UnknownModelError, suggestion
 from opcost.operators.attention import IMPLEMENTATION
 from opcost.operators.generation import DECODE_CONTEXT, PREFILL, is_generating
 from opcost.operators.model_inputs import INTEGERS
@@ -95,8 +95,8 @@ def _class_of(model_name: str) -> Any:
         raise CannotMeasureError(f"{model_name} needs a package that is not installed")
     is_model = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel) and cls.config_class is not None
     if not is_model:
-        question = suggestion(model_name, names(), f"name a class such as {names()[0]}")
-        raise CannotMeasureError(f"this version of transformers has no model {model_name!r}; {question}")
+        question = suggestion(model_name, names(), "")
+        raise UnknownModelError(f"this version of transformers has no model {model_name!r}", question)
     return cls
 
 

@@ -287,7 +287,9 @@ def test_a_model_that_somebody_registered_is_one_like_the_others(
     assert check_config(Named("my_own", None, size)) == []
     (line,) = check_config(Named("my_own", "LAST", size))
     assert line.startswith(f"{FILE}: weights_name: my_own has no weights 'LAST'; it has: ")
-    assert listed("my_own").published == PublishedFacts(None, None)
+    # Without a default, the listed size is that of the first weights.
+    weights = "FIRST" if builder is with_weights_of_which_none_is_the_default else None
+    assert listed("my_own").published == PublishedFacts(weights=weights)
     model = build(model_operator("my_own", None, size), "cpu")
     with torch.inference_mode():
         assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 4, 6, 6)
