@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -94,18 +94,27 @@ class CountedModel:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """The findings of all rows and models of a mode under one set of conditions; the chosen models change none.
+class Standing:
+    """How much is measured under one set of conditions, whichever models are chosen.
 
     ``newest`` is the end of the newest measurement, ``wholes`` the number of models with a measured whole, and
-    ``measured_ratio`` the sum of the measured shares of all models' bytes. ``protocol_options`` are those of a command
-    that measures as most rows were.
+    ``measured_ratio`` the sum of the measured shares of all models' bytes.
     """
 
     conditions: Conditions
     newest: str
-    wholes: int
-    measured_ratio: float
+    wholes: int = 0
+    measured_ratio: float = 0.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The findings of all rows and models of a mode under one set of conditions; the chosen models change none.
+
+    ``protocol_options`` are those of a command that measures as most rows were.
+    """
+
+    conditions: Conditions
     roofline: Roofline | None
     errors: SumErrors
     errors_corrected: SumErrors
@@ -114,12 +123,18 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class _Kept:
+    standings: tuple[Standing, ...]
+    summaries: tuple[Summary, ...] = ()
+
+
+@dataclass(frozen=True)
 class RankingData:
     """All models, and the rows of their operators and of cache chains.
 
     ``operator_counts`` has the FLOPs and bytes of each operator in the database, whether or not its model has a config.
     ``newest`` has each set of conditions with the time of its newest row. ``idle_powers_w`` are those of boards by the
-    newest qualification that has one. ``everything`` returns the data of all models, on which ``summaries`` rest.
+    newest qualification that has one. ``overview`` is that of all models, if these are some of them.
     """
 
     models: tuple[CountedModel, ...]
@@ -128,28 +143,43 @@ class RankingData:
     evidence: Evidence
     newest: Mapping[Conditions, str]
     idle_powers_w: Mapping[str, float] = field(default_factory=dict)
-    summaries: Mapping[Conditions, Summary] = field(default_factory=dict)
-    everything: Callable[[], RankingData] | None = field(default=None, repr=False, compare=False)
+    overview: Overview | None = field(default=None, repr=False, compare=False)
     _results: dict[tuple[str, str], ModelResult | None] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def standings(self) -> Mapping[Conditions, Standing]:
+        """How much is measured under all conditions, of all models if there is an overview."""
+        own = {one: Standing(one, newest) for one, newest in self.newest.items()}
+        return own if self.overview is None else {**own, **self.overview.standings}
+
+    def standing(self, conditions: Conditions) -> Standing:
+        models = self._fitting(conditions)
+        counts = (model.counts for model in models if model.counts is not None)
+        return Standing(
+            conditions,
+            self.newest[conditions],
+            sum(any(row.conditions == conditions for row in model.wholes) for model in models),
+            math.fsum(self.evidence.measurements.measured_ratio(one, conditions) for one in counts),
+        )
+
     def summary(self, conditions: Conditions) -> Summary:
+        if self.overview is not None:
+            return self.overview.summary(conditions)
         rows = [row for row in self.operator_rows if row.conditions == conditions]
-        # A model in fp32 or TF32 is the same tuple.
-        fitting = [model for model in self.models if are_chosen(conditions, model.config)]
-        wholes = [[row for row in model.wholes if row.conditions == conditions] for model in fitting]
-        counts = (model.counts for model in fitting if model.counts is not None)
+        wholes = ([row for row in one.wholes if row.conditions == conditions] for one in self._fitting(conditions))
         errors = sum_errors(self.results(conditions))
         return Summary(
             conditions,
-            self.newest[conditions],
-            sum(map(bool, wholes)),
-            math.fsum(self.evidence.measurements.measured_ratio(one, conditions) for one in counts),
             roofline_of_rows(rows, self.operator_counts),
             errors[False],
             errors[True],
             board_differences(wholes),
             protocol_options(row.circumstances for row in rows),
         )
+
+    def _fitting(self, conditions: Conditions) -> list[CountedModel]:
+        # A model in fp32 or TF32 is the same tuple.
+        return [model for model in self.models if are_chosen(conditions, model.config)]
 
     def results(self, conditions: Conditions, names: Collection[str] | None = None) -> list[ModelResult]:
         """Return the results of the models that are measured under some conditions, None for all; each is made once."""
@@ -211,37 +241,66 @@ def ranking_data(
     names: Collection[str],
     cache: Path | None,
 ) -> RankingData:
-    """Return the data of ``own`` models, of ``every`` one without any, with summaries that rest on every one.
+    """Return the data of ``own`` models, of ``every`` one without any, with an overview of every one.
 
-    The models are of one mode; ``names`` are those that the user chose. Summaries rest on the counts in the table.
-    ``cache`` is the folder that keeps them until tables, configs or code change; None for none. Raises UserError, see
-    ``read_ranking_data``.
+    The models are of one mode; ``names`` are those that the user chose. ``cache`` is that of the overview. Raises
+    UserError, see ``read_ranking_data``.
     """
-    everything = lru_cache(lambda: read_ranking_data(request, every, ()))
-    known = _summaries(request.database, every, everything, cache)
+    overview = Overview(request, every, cache)
     if own:
         data = read_ranking_data(request, own, names, in_table(request.database, own))
     elif any(COUNTS.path(config).exists() for config in every):
         data = read_ranking_data(request, every, names)
     else:
-        data = everything()
-    new = {one: data.summary(one) for one in data.newest if one not in known}
-    return replace(data, summaries={**new, **known}, everything=everything)
+        data = overview.everything
+    return replace(data, overview=overview)
 
 
-def _summaries(
-    database: Database, configs: Sequence[ModelConfig], everything: Callable[[], RankingData], cache: Path | None
-) -> Mapping[Conditions, Summary]:
-    name, former = _summary_name(database, configs)
-    form = form_of(tuple[Summary, ...])
-    with suppress(AttributeError, LookupError, SyntaxError, TypeError, ValueError):
-        if cache is not None and (content := kept(name, cache)) is not None:
-            return {one.conditions: one for one in form.read(ast.literal_eval(content.decode()))}
-    data = everything()
-    found = {one: data.summary(one) for one in data.newest}
-    if cache is not None:
-        keep(name, repr(form.write(tuple(found.values()))).encode(), cache, former)
-    return found
+class Overview:
+    """Findings of all rows and models of a mode, by the counts in the table; the chosen models change none.
+
+    ``cache`` is the folder that keeps them until tables, configs or code change; None for none. New ones take all rows.
+    Its members raise UserError, see ``read_ranking_data``.
+    """
+
+    def __init__(self, request: Request, models: Sequence[ModelConfig], cache: Path | None) -> None:
+        self._request, self._models, self._cache = request, models, cache
+
+    @cached_property
+    def everything(self) -> RankingData:
+        return read_ranking_data(self._request, self._models, ())
+
+    @cached_property
+    def standings(self) -> Mapping[Conditions, Standing]:
+        return {one.conditions: one for one in self._kept.standings}
+
+    def summary(self, conditions: Conditions) -> Summary:
+        if conditions not in self._summaries:
+            self._summaries[conditions] = self.everything.summary(conditions)
+            self._keep(replace(self._kept, summaries=tuple(self._summaries.values())))
+        return self._summaries[conditions]
+
+    @cached_property
+    def _summaries(self) -> dict[Conditions, Summary]:
+        return {one.conditions: one for one in self._kept.summaries}
+
+    @cached_property
+    def _kept(self) -> _Kept:
+        with suppress(AttributeError, LookupError, SyntaxError, TypeError, ValueError):
+            if self._cache is not None and (content := kept(self._names[0], self._cache)) is not None:
+                found: _Kept = form_of(_Kept).read(ast.literal_eval(content.decode()))
+                return found
+        found = _Kept(tuple(map(self.everything.standing, self.everything.newest)))
+        self._keep(found)
+        return found
+
+    def _keep(self, found: _Kept) -> None:
+        if self._cache is not None:
+            keep(self._names[0], repr(form_of(_Kept).write(found)).encode(), self._cache, self._names[1])
+
+    @cached_property
+    def _names(self) -> tuple[str, str]:
+        return _summary_name(self._request.database, self._models)
 
 
 def _summary_name(database: Database, configs: Sequence[ModelConfig]) -> tuple[str, str]:

@@ -339,11 +339,10 @@ def _of_any_conditions(config: ModelConfig) -> tuple[OperatorTuple, str]:
 
 def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str, list[Conditions]]:
     """Return the sets of conditions to show for each device: as asked for, GPUs first, with the most wholes first."""
-    found = [
-        one for one in data.summaries if one.cache == WARM and one.execution == choice.execution_on(one.device_type)
-    ]
+    standings = data.standings
+    found = [one for one in standings if one.cache == WARM and one.execution == choice.execution_on(one.device_type)]
     if not found:
-        others = sorted({one.execution for one in data.summaries})
+        others = sorted({one.execution for one in standings})
         remedy = f"add --execution {others[0]}" if others else f"run {command('measure-models')}"
         raise NothingMeasuredError(
             f"{request.database.folder}: nothing is measured{' in this execution' if others else ''}; {remedy}, or "
@@ -363,8 +362,8 @@ def _by_product(request: Request, data: RankingData, choice: Choice) -> dict[str
         precisions = ", ".join(sorted({one.precision for one in found}))
         raise UserError(f"--precision {choice.precision}: no row in it; there are rows in {precisions}")
     wholes = Counter[str]()
-    for conditions, summary in data.summaries.items():
-        wholes[conditions.device_product] += summary.wholes
+    for conditions, standing in standings.items():
+        wholes[conditions.device_product] += standing.wholes
 
     def order(one: Conditions) -> tuple[int, bool, int, str]:
         asked = next(index for index, device in enumerate(choice.devices) if is_meant(device, one))
@@ -389,9 +388,10 @@ def _sets(data: RankingData, candidates: Sequence[Conditions], names: Collection
     sets have only the models that are not measured under a preferred one.
     """
 
+    standings = data.standings
+
     def suitability(one: Conditions) -> tuple[int, float, str]:
-        summary = data.summaries[one]
-        return summary.wholes, summary.measured_ratio, summary.newest
+        return standings[one].wholes, standings[one].measured_ratio, standings[one].newest
 
     left, found = set(names), []
     for conditions in sorted(candidates, key=suitability, reverse=True):
@@ -416,7 +416,7 @@ def _rankings(
     found = []
     for one in ranked_sets:
         conditions, shown = one.conditions, _shown(data, one, choice)
-        summary = data.summaries[conditions]
+        summary = data.summary(conditions)
         needs_rows = any(model.needs_rows for model in shown)
         found.append(
             DeviceRanking(
@@ -436,12 +436,12 @@ def _rankings(
 
 def _shown(data: RankingData, one: _Set, choice: Choice) -> list[ShownModel]:
     """Return the models to show in order. The errors of their sums rest on all models."""
-    summary = data.summaries[one.conditions]
+    summary = data.summary(one.conditions)
     roofline = summary.roofline
     named = data.results(one.conditions, one.names)
 
     def known() -> tuple[list[OperatorCount], Measurements]:
-        every = data if data.everything is None else data.everything()
+        every = data if data.overview is None else data.overview.everything
         own = (count for model in data.models if model.counts is not None for count in model.counts.counts)
         return [*every.operator_counts.values(), *own], every.evidence.measurements
 
