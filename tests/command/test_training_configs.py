@@ -91,7 +91,7 @@ def shown_among_steps(home: Home, capsys: pytest.CaptureFixture[str], times_s: l
         (["step"], "^step: its config has mode: training; add --mode training to show it$"),
         (
             ["resnet50", "--mode", "training"],
-            "add --mode inference to show it, or run .*opcost predict resnet50 --mode training$",
+            "add --mode inference to show it, or run .*opcost predict resnet50 --mode training ",
         ),
     ]:
         with pytest.raises(UserError, match=mistake):
@@ -191,7 +191,8 @@ def test_a_profile_measures_a_step_on_the_device_that_counted_it(
     words = "profile", "net.py:build", "--allow-code", "--mode", "training"
     assert home.run(*words, "--no-measure") == 0
     capsys.readouterr()
-    assert home.run(*words, "--device", "cpu", "--seconds", "0.01", "--json") == 0
+    # On a busy machine a shorter loop of the step takes no longer than one of its forward.
+    assert home.run(*words, "--device", "cpu", "--seconds", "0.2", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     (model,) = found["models"]
     phases = [one["phase"] for one in model["comparison"]["comparisons"]]

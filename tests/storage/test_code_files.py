@@ -68,7 +68,7 @@ SPARSE = "a sparse file of 20 GB"
     ],
     ids=lambda text: f"{text[:12]!r}, {len(text)}",
 )
-def test_any_file_is_read_or_refused_within_two_seconds_and_300_mb(tmp_path: Path, text: str) -> None:
+def test_any_file_is_read_or_refused_within_five_seconds_and_300_mb(tmp_path: Path, text: str) -> None:
     """In a process of its own, whose memory is that of this file alone."""
     file = tmp_path / "net.py"
     (tmp_path / "loop").symlink_to(".")
@@ -91,7 +91,7 @@ except UserError as error:
     assert len(error.lines) == 1 and str(error).startswith({str(file)!r}), error
 end_s, end_mb = used()
 print(end_s - begin_s, end_mb - begin_mb)
-assert end_s - begin_s < 2 and end_mb - begin_mb < 300
+assert end_s - begin_s < 5 and end_mb - begin_mb < 300
 """
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -475,7 +475,7 @@ print(time.process_time() - begin_s, peak_mb() - before_mb)
 
 
 @pytest.mark.parametrize("payload", BOMBS.values(), ids=BOMBS)
-def test_a_bomb_is_one_line_within_two_seconds_and_300_mb(tmp_path: Path, payload: bytes) -> None:
+def test_a_bomb_is_one_line_within_five_seconds_and_300_mb(tmp_path: Path, payload: bytes) -> None:
     path = signed(tmp_path, PROTO + payload + b".")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", BOMB_PROGRAM, str(path)]
@@ -483,7 +483,8 @@ def test_a_bomb_is_one_line_within_two_seconds_and_300_mb(tmp_path: Path, payloa
     message, cost = result.stdout.splitlines()
     assert message.startswith(f"{path}: ")
     time_s, memory_mb = map(float, cost.split())
-    assert time_s < 2
+    # Of the processor; a slow one takes 2 s, and what these files are refused for takes minutes.
+    assert time_s < 5
     assert memory_mb < 300
 
 
