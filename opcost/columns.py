@@ -370,7 +370,7 @@ class _Forms:
                 read = form.read
                 form = Form(lambda data: _checked(one := read(data), allowed.allow(one), allowed.words), form.write)
             return form
-        is_mapping = origin is Mapping
+        is_mapping = origin in (Mapping, dict)
         return _mapping_form(_parts_form(list(map(self.of, parts)))) if is_mapping else self._object_form(hint)
 
     def _object_form(self, kind: type[Any]) -> Form:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from opcost.columns import Form, form_of
 from opcost.comparing.corrections import corrections_under
 from opcost.comparing.model_result import REPRESENTATIVE_RATIO, Evidence, ModelResult
 from opcost.comparing.predicted_run import (
@@ -22,7 +23,7 @@ from opcost.comparing.predicted_run import (
     run_under,
     with_usual_zeros,
 )
-from opcost.comparing.ranking import Differences, SumErrors, sum_errors
+from opcost.comparing.ranking import sum_errors
 from opcost.errors import UserError
 from opcost.estimates import value_of
 from opcost.invocation import command
@@ -465,14 +466,7 @@ def trained(request: Request, ground: Ground, conditions: Conditions, folder: Pa
         require_packages()
         found = _train(request, ground, pool, progress)
         learned, errors = found
-        packed = {
-            key: {
-                str(phase): {is_corrected: astuple(one) for is_corrected, one in own.items()}
-                for phase, own in of_runs.items()
-            }
-            for key, of_runs in errors.items()
-        }
-        keep(name, to_bytes((learned, packed)), folder, f"learned-{_shared(pool)}-*")
+        keep(name, to_bytes((learned, _errors_form().write(errors))), folder, f"learned-{_shared(pool)}-*")
     return knowledge(found, ground, conditions)
 
 
@@ -503,6 +497,10 @@ def knowledge(found: Learned, ground: Ground, conditions: Conditions) -> Knowled
     return Knowledge(learned.under(start.key, card), errors[start.key], start)
 
 
+def _errors_form() -> Form:
+    return form_of(Mapping[str, ErrorsOfRuns])
+
+
 def kept_costs(name: str, folder: Path) -> Learned | None:
     """Return what a cache has under a name, None if it has nothing, or is damaged or of another version."""
     content = kept(name, folder)
@@ -510,16 +508,7 @@ def kept_costs(name: str, folder: Path) -> Learned | None:
         return None
     try:
         learned, sum_errors = from_bytes(content)
-        errors = {
-            key: {
-                Phase(phase): {
-                    is_corrected: SumErrors(Differences(*time), Differences(*energy), is_assumed)
-                    for is_corrected, (time, energy, is_assumed) in own.items()
-                }
-                for phase, own in of_runs.items()
-            }
-            for key, of_runs in sum_errors.items()
-        }
+        errors = _errors_form().read(sum_errors)
         # Arrays of another form would fail in the midst of use.
         learned.try_all()
         is_whole = isinstance(learned, LearnedCosts) and learned.cards.keys() == errors.keys()

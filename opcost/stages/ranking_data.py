@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import opcost
 from opcost.columns import form_of, grouped
@@ -34,6 +32,8 @@ from opcost.operators.counts import (
     tuple_key,
 )
 from opcost.operators.training import PARTS
+from opcost.operators.tuples import short_hash
+from opcost.prediction.learned_costs import from_bytes, to_bytes
 from opcost.running.request import Request, leave_out
 from opcost.running.shipped_counts import (
     TableCounts,
@@ -44,7 +44,6 @@ from opcost.running.shipped_counts import (
     without_newer_pickle,
 )
 from opcost.storage.configs import ModelConfig, model_tuple
-from opcost.storage.database import Database
 from opcost.storage.files import keep, kept
 from opcost.storage.model_counts import COUNTS
 from opcost.summing.summation import NOTHING_SUMMED, Measurements, best_of_each_board, common_basis
@@ -101,7 +100,6 @@ class Standing:
     ``measured_ratio`` the sum of the measured shares of all models' bytes.
     """
 
-    conditions: Conditions
     newest: str
     wholes: int = 0
     measured_ratio: float = 0.0
@@ -114,18 +112,11 @@ class Summary:
     ``protocol_options`` are those of a command that measures as most rows were.
     """
 
-    conditions: Conditions
     roofline: Roofline | None
     errors: SumErrors
     errors_corrected: SumErrors
     boards: BoardDifferences
     protocol_options: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Kept:
-    standings: tuple[Standing, ...]
-    summaries: tuple[Summary, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,14 +140,13 @@ class RankingData:
     @property
     def standings(self) -> Mapping[Conditions, Standing]:
         """How much is measured under all conditions, of all models if there is an overview."""
-        own = {one: Standing(one, newest) for one, newest in self.newest.items()}
+        own = {one: Standing(newest) for one, newest in self.newest.items()}
         return own if self.overview is None else {**own, **self.overview.standings}
 
     def standing(self, conditions: Conditions) -> Standing:
         models = self._fitting(conditions)
         counts = (model.counts for model in models if model.counts is not None)
         return Standing(
-            conditions,
             self.newest[conditions],
             sum(any(row.conditions == conditions for row in model.wholes) for model in models),
             math.fsum(self.evidence.measurements.measured_ratio(one, conditions) for one in counts),
@@ -169,7 +159,6 @@ class RankingData:
         wholes = ([row for row in one.wholes if row.conditions == conditions] for one in self._fitting(conditions))
         errors = sum_errors(self.results(conditions))
         return Summary(
-            conditions,
             roofline_of_rows(rows, self.operator_counts),
             errors[False],
             errors[True],
@@ -256,6 +245,9 @@ def ranking_data(
     return replace(data, overview=overview)
 
 
+_Known: TypeAlias = tuple[Mapping[Conditions, Standing], dict[Conditions, Summary]]
+
+
 class Overview:
     """Findings of all rows and models of a mode, by the counts in the table; the chosen models change none.
 
@@ -270,56 +262,48 @@ class Overview:
     def everything(self) -> RankingData:
         return read_ranking_data(self._request, self._models, ())
 
-    @cached_property
+    @property
     def standings(self) -> Mapping[Conditions, Standing]:
-        return {one.conditions: one for one in self._kept.standings}
+        return self._known[0]
 
     def summary(self, conditions: Conditions) -> Summary:
-        if conditions not in self._summaries:
-            self._summaries[conditions] = self.everything.summary(conditions)
-            self._keep(replace(self._kept, summaries=tuple(self._summaries.values())))
-        return self._summaries[conditions]
+        summaries = self._known[1]
+        if conditions not in summaries:
+            summaries[conditions] = self.everything.summary(conditions)
+            self._keep(self._known)
+        return summaries[conditions]
 
     @cached_property
-    def _summaries(self) -> dict[Conditions, Summary]:
-        return {one.conditions: one for one in self._kept.summaries}
-
-    @cached_property
-    def _kept(self) -> _Kept:
-        with suppress(AttributeError, LookupError, SyntaxError, TypeError, ValueError):
-            if self._cache is not None and (content := kept(self._names[0], self._cache)) is not None:
-                found: _Kept = form_of(_Kept).read(ast.literal_eval(content.decode()))
+    def _known(self) -> _Known:
+        content = None if self._cache is None else kept(self._names[0], self._cache)
+        if content is not None:
+            with suppress(LookupError, TypeError, ValueError):
+                found: _Known = form_of(_Known).read(from_bytes(content))
                 return found
-        found = _Kept(tuple(map(self.everything.standing, self.everything.newest)))
+        every = self.everything
+        found = {one: every.standing(one) for one in every.newest}, {}
         self._keep(found)
         return found
 
-    def _keep(self, found: _Kept) -> None:
+    def _keep(self, known: _Known) -> None:
         if self._cache is not None:
-            keep(self._names[0], repr(form_of(_Kept).write(found)).encode(), self._cache, self._names[1])
+            keep(self._names[0], to_bytes(form_of(_Known).write(known)), self._cache, self._names[1])
 
     @cached_property
     def _names(self) -> tuple[str, str]:
-        return _summary_name(self._request.database, self._models)
-
-
-def _summary_name(database: Database, configs: Sequence[ModelConfig]) -> tuple[str, str]:
-    """Return the name of a file for what rests on the present rows and code, and a pattern of its former names."""
-    tables = (
-        database.operator_measurements,
-        database.full_model_measurements,
-        database.model_operators,
-        database.calls_in_chains,
-    )
-    code = sorted(Path(opcost.__file__).parent.rglob("*.py"))
-    states = [(str(path), path.stat()) for path in (*code, *(path for one in tables for path in one.files))]
-    present = repr([[(path, one.st_size, one.st_mtime_ns) for path, one in states], list(configs)])
-    place = _digest(repr([str(database.folder), sorted({config.mode for config in configs})]))
-    return f"summary-{place}-{_digest(present)}.txt", f"summary-{place}-*"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """The name of a file for what rests on the present tables, configs and code, and a pattern of former names."""
+        database = self._request.database
+        tables = (
+            database.operator_measurements,
+            database.full_model_measurements,
+            database.model_operators,
+            database.calls_in_chains,
+        )
+        code = sorted(Path(opcost.__file__).parent.rglob("*.py"))
+        files = ((str(path), path.stat()) for path in (*code, *(path for one in tables for path in one.files)))
+        present = [(path, one.st_size, one.st_mtime_ns) for path, one in files], self._models
+        place = short_hash(repr([str(database.folder), sorted({config.mode for config in self._models})]))
+        return f"summary-{place}-{short_hash(repr(present))}.npz", f"summary-{place}-*"
 
 
 def read_ranking_data(

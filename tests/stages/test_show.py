@@ -1,5 +1,6 @@
 """The ranking: figures of the committed database as pandas finds them, and what is said of models without a figure."""
 
+import ast
 import csv
 import io
 import json
@@ -34,6 +35,7 @@ from opcost.measuring.record import Excess
 from opcost.operators.cache_chains import KINDS
 from opcost.operators.counts import OperatorCount
 from opcost.operators.tuples import OperatorTuple, TensorSpec, model_operator
+from opcost.prediction.learned_costs import from_bytes, to_bytes
 from opcost.prediction.rates import PREDICTED_ERROR_RATIOS
 from opcost.reporting.ranking_tables import (
     csv_lines,
@@ -853,10 +855,12 @@ def test_what_rests_on_all_models_is_kept_until_rows_change(tmp_path: Path) -> N
     assert show(campaign.request("b"), cache=cache) == expected
     (path,) = cache.iterdir()
     content = path.read_bytes()
-    path.write_bytes(content.replace(b"0.092)", b"0.081)"))
+    text = repr(from_bytes(content))
+    assert "0.092)" in text
+    path.write_bytes(to_bytes(ast.literal_eval(text.replace("0.092)", "0.081)"))))
     changed = show(campaign.request("b"), cache=cache)
     assert changed != expected
-    for damaged in (content[:-9], content.replace(b"(", b"[", 1), b"\xff", b"__import__('os').abort()"):
+    for damaged in (content[:-9], content.replace(b"0.092", b"0.081"), b"\xff", to_bytes(((), "abort()"))):
         path.write_bytes(damaged)
         assert show(campaign.request("b"), cache=cache) == expected
     assert path.read_bytes() == content
