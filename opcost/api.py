@@ -285,8 +285,8 @@ def predict(  # noqa: PLR0913 (a call in a notebook names its options)
 ) -> Result[Prediction]:
     """Predict what one run of a model costs on a device, from measured operators, without a GPU.
 
-    A model that was measured whole has that cost, and its prediction is a check. The first call learns for a minute and a
-    half.
+    A model that was measured whole has that cost, and its prediction is a check. The first call learns for 75 s or
+    more.
 
     Args:
         model: a name as ``opcost predict`` takes it (``resnet50``, ``timm:NAME``, ``transformers:CLASS``,
