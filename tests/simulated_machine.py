@@ -250,6 +250,7 @@ class SimulatedWorkload:
     iterations_per_round = 1
     overhead: Workload | None = None
     call_memory_peak_bytes: int | None = None
+    far_launches_s: float | None = None
     only_waits = False
     ended_s: float | None = None
     _pause_s = 0.0

@@ -161,6 +161,7 @@ def _with_findings(
         executed_as=workload.execution,
         waits=workload.waits,
         call_memory_peak_bytes=workload.call_memory_peak_bytes,
+        far_launches_s=workload.far_launches_s,
         flags=flags_of(all_flags),
         notes=joined_notes(workload.notes, *(finding.notes for finding in findings), found.notes),
     )

@@ -121,6 +121,14 @@ class Measurement(Columns):
             COUNT,
         ),
     ] = None
+    far_launches_s: Annotated[
+        float | None,
+        Column(
+            "part of the time of an operator in its state, because the graph that launches it comes from memory, as in "
+            "a model that fits into no cache; empty: unknown",
+            FROM_0,
+        ),
+    ] = None
 
     @property
     def time(self) -> Estimate:

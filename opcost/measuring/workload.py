@@ -32,6 +32,10 @@ class Workload(Protocol):
         """The most memory of the device that a call of a whole model holds with its weights; None if unknown."""
 
     @property
+    def far_launches_s(self) -> float | None:
+        """What a call in its state takes longer because the graph that launches it is not in the cache, if known."""
+
+    @property
     def flags(self) -> Flags: ...
 
     @property

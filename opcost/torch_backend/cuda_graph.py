@@ -299,11 +299,10 @@ def elapsed_s(begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
     return elapsed_ms * 1e-3
 
 
-def kernel_spans(captured: CapturedCalls, times: int) -> tuple[NDArray[np.int64], bool]:
+def kernel_spans(captured: CapturedCalls, times: int) -> NDArray[np.int64]:
     """Return begin and end in ns of each kernel, copy and fill by their begins (cycles, kernels, 2).
 
-    Also whether the last kernel of a cycle is of the same kind as its first. Raises CannotMeasureError: the trace of
-    these replays is not whole.
+    Raises CannotMeasureError: the trace of these replays is not whole.
     """
     with warnings.catch_warnings():
         # torch warns that each trace is of its own.
@@ -312,42 +311,50 @@ def kernel_spans(captured: CapturedCalls, times: int) -> tuple[NDArray[np.int64]
             captured.replay(times)
             captured.stream.synchronize()
     events = [one for one in profiler.profiler.kineto_results.events() if one.device_type().name == "CUDA"]
-    events.sort(key=lambda one: one.start_ns())
-    spans = [(one.start_ns(), one.start_ns() + one.duration_ns()) for one in events]
+    spans = sorted((one.start_ns(), one.start_ns() + one.duration_ns()) for one in events)
     cycles = times * captured.cycles
     if not spans or len(spans) % cycles:
         raise CannotMeasureError(f"a trace of {cycles} calls has {len(spans)} kernels")
-    is_same = events[0].name() == events[len(events) // cycles - 1].name()
-    return np.array(spans, dtype=np.int64).reshape(cycles, -1, 2), is_same
+    return np.array(spans, dtype=np.int64).reshape(cycles, -1, 2)
 
 
-def busy_s(spans: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the time in s in which any kernel of a row runs; ``spans`` (rows, kernels, 2) are in ns, by begins."""
-    begins, ends = spans[..., 0], np.maximum.accumulate(spans[..., 1], axis=1)
-    idle = np.maximum(begins[:, 1:] - ends[:, :-1], 0).sum(axis=1)
-    return 1e-9 * (ends[:, -1] - begins[:, 0] - idle) if spans.shape[1] else np.zeros(len(spans))
+@dataclass(frozen=True)
+class TracedTime:
+    """The time in s that calls take in a trace, from the last kernel before them to their own last one, each.
+
+    During ``idle_s`` of it no kernel runs.
+    """
+
+    time_s: NDArray[np.float64]
+    idle_s: NDArray[np.float64]
+
+
+def traced_behind(spans: NDArray[np.int64], others: int) -> TracedTime:
+    """Return the time of rows of kernels behind the first ``others``; ``spans`` (rows, kernels, 2) in ns, by begins."""
+    begun = spans[:, :others, 1].max(axis=1)
+    own = np.maximum(spans[:, others:], begun[:, None, None])
+    ends = np.maximum.accumulate(np.column_stack([begun, own[..., 1]]), axis=1)
+    idle = np.maximum(own[..., 0] - ends[:, :-1], 0).sum(axis=1)
+    return TracedTime(1e-9 * (ends[:, -1] - begun), 1e-9 * idle)
 
 
 @dataclass(frozen=True)
 class UntracedGap:
-    """The time in s of a call in a loop that is in none of its kernels in a trace; below 0 if that prolongs them.
+    """The time in s that a call in a loop takes beyond its time in a trace, where gaps between kernels are longer.
 
-    ``missing_switches`` is the number of kernels that follow another kind in a model, but not in the loop; below 0 if
-    the loop has more.
+    During ``idle_s`` no kernel of the call runs in that trace.
     """
 
     time_s: float
-    missing_switches: int
+    idle_s: float
 
 
 def untraced_gap(calls: Calls, stream: torch.cuda.Stream) -> UntracedGap:
     """Measure the gap of calls that have been made before on a stream, without their overhead."""
     gap = _gap_of(calls.cycle, stream)
-    if calls.overhead is None:
-        return UntracedGap(gap.time_s / calls.period, gap.missing_switches)
-    overhead = _gap_of(calls.overhead, stream)
-    missing = gap.missing_switches - overhead.missing_switches
-    return UntracedGap((gap.time_s - overhead.time_s) / calls.period, missing)
+    overhead = UntracedGap(0.0, 0.0) if calls.overhead is None else _gap_of(calls.overhead, stream)
+    time_s, idle_s = gap.time_s - overhead.time_s, gap.idle_s - overhead.idle_s
+    return UntracedGap(time_s / calls.period, idle_s / calls.period)
 
 
 def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
@@ -364,9 +371,11 @@ def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
     for captured in graphs:
         captured.replay(1)
     differences_s = [replays_s(graphs[1]) - replays_s(graphs[0]) for _ in range(PROBE_REPLAYS)]
-    spans, is_same = kernel_spans(graphs[1], GAP_REPLAYS)
-    traced_s = float(np.median(busy_s(spans.reshape(GAP_REPLAYS, -1, 2)))) / graphs[1].cycles
-    return UntracedGap(statistics.median(differences_s) / fewer - traced_s, int(is_same))
+    spans = kernel_spans(graphs[1], GAP_REPLAYS)
+    # The first call of each replay is behind a pause.
+    traced = traced_behind(spans.reshape(GAP_REPLAYS, -1, 2), spans.shape[1])
+    time_s, idle_s = (float(np.median(one)) / (2 * fewer - 1) for one in (traced.time_s, traced.idle_s))
+    return UntracedGap(statistics.median(differences_s) / fewer - time_s, idle_s)
 
 
 class GraphRecorder:

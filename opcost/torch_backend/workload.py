@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -36,7 +36,6 @@ from opcost.torch_backend.cuda_graph import (
     REPLAY_S,
     CapturedCalls,
     CaptureRefusal,
-    busy_s,
     capture_again,
     capture_beside,
     capture_calls,
@@ -44,6 +43,7 @@ from opcost.torch_backend.cuda_graph import (
     elapsed_s,
     kernel_spans,
     time_in_graph_s,
+    traced_behind,
     untraced_gap,
 )
 from opcost.torch_backend.inputs import after_forward, operator_inputs
@@ -58,9 +58,6 @@ REFUSED = (*REFUSALS, ArithmeticError, AttributeError, LookupError, MemoryError)
 
 TRACED_ROUNDS = 10
 """Rounds in a trace: as many as a precise time needs."""
-
-SWITCH_REPETITIONS = 5
-"""Single ones scatter by 0.05 us (H200)."""
 
 Span: TypeAlias = tuple[torch.cuda.Event, torch.cuda.Event]
 
@@ -89,6 +86,7 @@ class DeviceQueue:
 
     def __init__(self, device: str) -> None:
         self.ended_s: float | None = None
+        self.far_launches_s: float | None = None
         self.device = device
         self._ahead: list[Batch] = []
         self._last: torch.cuda.Event | None = None
@@ -238,41 +236,22 @@ class TracedWorkload(PairedWorkload):
         calls = eager.calls.alone
         assert calls is not None
         with refused_calls(eager.device), eager.context():
-            self._others = kernel_spans(self._alone, 1)[0].shape[1]
-            gap = untraced_gap(calls, self._both.stream)
-        self._untraced_s = gap.time_s + gap.missing_switches * switch_s(eager.device)
+            self._others = kernel_spans(self._alone, 1).shape[1]
+            self._gap = untraced_gap(calls, self._both.stream)
         self._times_s: list[float] = []
+        self._idle_s: list[float] = []
 
     def run(self, rounds: int) -> int:
         with refused_calls(self.device):
             while len(self._times_s) < rounds:
-                spans, _ = kernel_spans(self._both, TRACED_ROUNDS)
-                of_rounds = (busy_s(spans[:, self._others :]) + self._untraced_s).reshape(TRACED_ROUNDS, -1).sum(axis=1)
+                traced = traced_behind(kernel_spans(self._both, TRACED_ROUNDS), self._others)
+                of_rounds = (traced.time_s + self._gap.time_s).reshape(TRACED_ROUNDS, -1).sum(axis=1)
                 self._times_s += map(float, of_rounds)
+                self._idle_s += map(float, traced.idle_s)
+                self.far_launches_s = max(statistics.median(self._idle_s) - self._gap.idle_s, 0.0)
         self.ended_s = math.fsum(self._times_s[:rounds])
         del self._times_s[:rounds]
         return rounds
-
-
-@cache
-def switch_s(device: str) -> float:
-    """Return the time in s that a kernel takes more behind other kinds of kernels, outside of what a trace shows."""
-    kernels = [call for own in eviction(device).kernels.values() for call in own]
-
-    def in_turn() -> None:
-        for call in kernels:
-            call()
-
-    def measured_s() -> float:
-        mixed, *single = [untraced_gap(Calls(call), stream) for call in (in_turn, *kernels)]
-        missing = sum(one.missing_switches for one in single) - mixed.missing_switches
-        return (mixed.time_s - math.fsum(one.time_s for one in single)) / missing
-
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream), running_calls():
-        in_turn()
-        return statistics.median(measured_s() for _ in range(SWITCH_REPETITIONS))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class Script:
     execution = EAGER
     iterations_per_round = 1
     placements = 1
-    waits = call_memory_peak_bytes = None
+    waits = call_memory_peak_bytes = far_launches_s = None
     notes = ""
     flags = ()
     overhead: Workload | None = None

@@ -1187,7 +1187,7 @@ def test_the_meter_is_stopped_when_the_workload_fails(error):
         notes = ""
         overhead = None
         only_waits = False
-        call_memory_peak_bytes = None
+        call_memory_peak_bytes = far_launches_s = None
         was_logging = False
 
         def run(self, iterations):
