@@ -6,7 +6,7 @@ Needs a GPU. Each time is that beyond the same work without the call. --data: a 
 so many bytes of other data. --code: a call behind so many kinds of other kernels since it ran last. --precision: a call
 in a state, with its error and the time that it took, by the precision that was asked for. --behind: the time of a call
 as a difference, with rests of so many microseconds behind it, as a difference before a kernel that hides what the call
-leaves to write back, and as it is measured: in a trace, with the gap of loops of the call and the switches they lack.
+leaves to write back, and as it is measured: in a trace, with what loops of the call take more.
 --loops: loops of calls by size, whose bytes from and to memory `ncu --clock-control none --cache-control none
 --replay-mode app-range --metrics dram__bytes_read.sum,dram__bytes_write.sum` counts. --energy: time and energy of calls
 in loops of themselves, of copies with other inputs in turn, with other outputs in turn, and of both, and behind other
@@ -41,7 +41,7 @@ from opcost.torch_backend.call_states import EVICTING_RATIO, Eviction, calls_in_
 from opcost.torch_backend.cuda_graph import untraced_gap
 from opcost.torch_backend.repeated_calls import Layer
 from opcost.torch_backend.values import distinct_tensors
-from opcost.torch_backend.workload import EagerWorkload, additions, as_graph, beside, switch_s
+from opcost.torch_backend.workload import EagerWorkload, additions, as_graph, beside
 
 DEVICE = "cuda"
 MB = 10**6
@@ -165,7 +165,7 @@ def behind_rows(rests_us: list[int]) -> Iterator[list[object]]:
             found_us, error_us, _ = timed_in(beside(EagerWorkload(calls, DEVICE), is_traced=True), PRECISION)
             row.append(f"{found_us:.2f} ± {error_us:.2f}")
             gap = untraced_gap(calls.alone, torch.cuda.Stream(DEVICE))
-            yield [name, state, *row, f"{1e6 * gap.time_s:.2f}", gap.missing_switches, f"{1e6 * switch_s(DEVICE):.2f}"]
+            yield [name, state, *row, f"{1e6 * gap.time_s:.2f}", f"{1e6 * gap.idle_s:.2f}"]
 
 
 def run_loops(sizes_mb: list[int]) -> None:
@@ -315,7 +315,7 @@ def main() -> None:
             show_energies(chosen.energy)
         if chosen.behind:
             rests = [0, 5, 20]
-            heads = ["", "", *rests, "before a slow kernel", "in a trace", "gap", "missing switches", "switch"]
+            heads = ["", "", *rests, "before a slow kernel", "in a trace", "gap", "idle"]
             show("us of a call, by rests behind it", heads, behind_rows(rests))
         if chosen.loops:
             run_loops([4, 8, 13, 16, 20, 26, 32, 40, 51, 64, 103])

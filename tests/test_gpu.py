@@ -53,7 +53,7 @@ from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.call_states import eviction
 from opcost.torch_backend.capture import capture, run_first, steady
 from opcost.torch_backend.cost_counter import CostCounter, OperationCost
-from opcost.torch_backend.cuda_graph import PLACEMENTS, capture_calls, untraced_gap
+from opcost.torch_backend.cuda_graph import PLACEMENTS, UntracedGap, capture_calls, untraced_gap
 from opcost.torch_backend.probes import with_memory_peak
 from opcost.torch_backend.ready_model import ReadyModel
 from opcost.torch_backend.switches import switched, torch_state
@@ -288,7 +288,7 @@ def test_a_call_takes_beside_an_eviction_what_it_takes_alone(is_traced: bool) ->
     assert found.time_s == pytest.approx(alone.time_s, rel=0.03)
 
 
-def test_a_switch_is_missing_where_a_kernel_follows_itself_in_its_loop_only() -> None:
+def test_gaps_of_a_call_are_its_own_whatever_restores_its_input() -> None:
     x = torch.randn(2**20, device=GPU)
     y, stream = torch.empty_like(x), torch.cuda.Stream(GPU)
 
@@ -300,11 +300,27 @@ def test_a_switch_is_missing_where_a_kernel_follows_itself_in_its_loop_only() ->
         y.relu_()
 
     several = [Calls(x.relu), Calls(lambda: x.tanh().relu()), Calls(restore_and_call, overhead=restore)]
+    gaps = list[UntracedGap]()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream), torch.inference_mode():
         for calls in several:
             calls.cycle()
-        assert [untraced_gap(calls, stream).missing_switches for calls in several] == [1, 0, -1]
+            gaps.append(untraced_gap(calls, stream))
+    one, two, restored = (gap.idle_s for gap in gaps)
+    assert one > 0
+    assert two == pytest.approx(2 * one, rel=0.3)
+    assert restored == pytest.approx(one, rel=0.3)
+
+
+def test_launches_behind_an_eviction_come_from_memory() -> None:
+    tensors = TensorSpec((2**18,), "float32"), TensorSpec((2**18,), "float32", identity=1)
+    far = Case(OperatorTuple("torch.add", (), tensors, mode=None), state="inputs near near")
+    with Workloads(GPU)(far, USUAL) as load:
+        load.run(3)
+        load.finish()
+        assert load.ended_s is not None
+        assert load.far_launches_s is not None
+        assert 0 < load.far_launches_s < load.ended_s
 
 
 def kernels_of(run: Call) -> Counter[str]:

@@ -516,7 +516,8 @@ class Case:
 
     ``state`` is that of the caches at the call; empty: as the previous call of the same case leaves them.
     ``read_bytes`` is what its calls in a run read from memory in the mean (None: all that they read), and
-    ``written_ratio`` the share of their results that goes to memory before it is written over.
+    ``written_ratio`` the share of their results that goes to memory before it is written over; ``far_launches_ratio``
+    is the share of their launches that come from memory.
     """
 
     operator: OperatorTuple
@@ -525,6 +526,7 @@ class Case:
     state: str = ""
     read_bytes: float | None = field(default=None, compare=False, repr=False)
     written_ratio: float = field(default=1.0, compare=False, repr=False)
+    far_launches_ratio: float = field(default=1.0, compare=False, repr=False)
     counted: OperatorCount | None = field(default=None, compare=False, repr=False)
     counted_on: str = field(default="", compare=False, repr=False)
 

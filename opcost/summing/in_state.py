@@ -18,7 +18,7 @@ from opcost.measuring.flags import flags_of, joined_notes
 from opcost.measuring.record import MeasurementRow
 from opcost.operators.counts import Case, OperatorCount
 from opcost.operators.input_roles import is_restored
-from opcost.operators.reuse import NearLimits
+from opcost.operators.reuse import FAR_BYTES, NearLimits
 from opcost.operators.tuples import distinct_specs
 
 
@@ -93,11 +93,12 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
     The errors of the energy are those of both rows, without those of the card's constants, which all calls share.
     """
     measured, base, caches = row.measurement, warm.measurement, caches_of(row.conditions)
+    time_s = measured.time_s - (1 - case.far_launches_ratio) * (measured.far_launches_s or 0.0)
     counted = case.counted
     if counted is None:
         raise ValueError("the energy of a state needs what was counted of the call")
     moved = bytes_added(counted, case, caches.near, workspace_bytes_of(row, counted))
-    added = Added(measured.time_s - base.time_s, *moved, warm.key)
+    added = Added(time_s - base.time_s, *moved, warm.key)
 
     def energy_j(warm_j: Estimate | None) -> Estimate | None:
         if warm_j is None or caches.energy is None:
@@ -107,9 +108,10 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
         # No call draws less than a waiting device, or than in its loop if that draws less still.
         least_w = min(waiting_w, warm_j.value / base.time_s)
         error_j = math.hypot(warm_j.standard_error, waiting_w * measured.time_standard_error_s)
-        return Estimate(max(found_j, least_w * measured.time_s), error_j)
+        return Estimate(max(found_j, least_w * time_s), error_j)
 
-    found = measured.with_figures(measured.time, energy_j(base.energy), energy_j(base.energy_at_reference))
+    time = Estimate(time_s, measured.time_standard_error_s)
+    found = measured.with_figures(time, energy_j(base.energy), energy_j(base.energy_at_reference))
     energy = found.energy
     power_w = None if energy is None else energy.divided_by(found.time)
     completed = replace(
@@ -125,6 +127,12 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
         notes=joined_notes(found.notes, base.notes),
     )
     return replace(row, measurement=completed), added
+
+
+def far_launches_ratio(counts: Iterable[OperatorCount], limits: NearLimits) -> float:
+    """Return the share of a run's launches that come from memory: each part of its graph was read a whole run ago."""
+    run_bytes = max((reuse.longest_bytes for count in counts for reuse in count.reuse), default=FAR_BYTES)
+    return limits.missed_ratio(run_bytes)
 
 
 def shared_error_j(calls: Iterable[tuple[int, Added]], conditions: Conditions) -> float:

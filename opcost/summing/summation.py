@@ -35,7 +35,7 @@ from opcost.operators.counts import (
 )
 from opcost.operators.tuples import OperatorTuple
 from opcost.operators.values import has_zeros_in_weights, parse_input_data
-from opcost.summing.in_state import Added, in_state, limits_of, shared_error_j
+from opcost.summing.in_state import Added, far_launches_ratio, in_state, limits_of, shared_error_j
 
 
 class EnergyBasis(Enum):
@@ -372,11 +372,12 @@ def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Con
     found, limits = [], limits_of(conditions)
     # Once, since conditions keep their key.
     warm = conditions if limits is None else replace(conditions, cache=WARM)
+    far_launches = 1.0 if limits is None else far_launches_ratio(counts.counts, limits)
     for count in counts.counts:
         calls = []
         for case, occurrences in cases_of_count(count, input_data, limits):
             if case.state:
-                counted = replace(case, counted=count)
+                counted = replace(case, counted=count, far_launches_ratio=far_launches)
                 row, added = measurements.in_state(counted, conditions, warm, input_data)
             else:
                 row, added = measurements.found(case, warm, input_data), None

@@ -29,7 +29,7 @@ from opcost.stages.measure_operators import (
 )
 from opcost.storage.configs import model_tuple
 from opcost.storage.model_counts import COUNTS
-from opcost.summing.in_state import H200
+from opcost.summing.in_state import H200, in_state
 
 MB = 10**6
 SPEC = TensorSpec((2_000_000,), "float32")
@@ -121,6 +121,22 @@ def test_calls_share_the_errors_of_their_warm_row_and_of_the_card(campaign: Simu
     assert warm.energy_standard_error_j is not None
     expected_j = math.hypot(waiting_j, *memory_j, 5 * warm.energy_standard_error_j)
     assert row.energy_standard_error_j == pytest.approx(expected_j, rel=0.02)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.25, 1.0])
+def test_launches_that_stay_in_the_cache_take_no_time_from_memory(campaign: SimulatedCampaign, ratio: float) -> None:
+    measure(campaign)
+    warm, near, _ = campaign.database.operator_measurements.rows()
+    measured = replace(near, measurement=replace(near.measurement, far_launches_s=1e-6))
+    (count,) = COUNTS.read(campaign.request().models()[0]).counts
+    case = Case(ADD, state=NEAR, far_launches_ratio=ratio, counted=count)
+    row, added = in_state(measured, warm, case)
+    assert row.measurement.time_s == pytest.approx(22e-6 - (1 - ratio) * 1e-6, rel=0.02)
+    assert added.time_s == pytest.approx(row.measurement.time_s - warm.measurement.time_s)
+    far, _ = in_state(measured, warm, replace(case, far_launches_ratio=1.0))
+    assert H200.energy is not None
+    saved_j = (1 - ratio) * 1e-6 * H200.energy.waiting_w.value
+    assert far.measurement.energy_j - row.measurement.energy_j == pytest.approx(saved_j)
 
 
 def test_the_energy_that_a_state_adds_is_unknown_on_other_cards(campaign: SimulatedCampaign) -> None:

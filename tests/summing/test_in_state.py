@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from opcost.operators.counts import Case, OperatorCount, cases_of_count
 from opcost.operators.reuse import FAR_BYTES, NearLimits, Reuse, Use, reuses
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.summing.in_state import H200, bytes_added
+from opcost.summing.in_state import H200, bytes_added, far_launches_ratio
 
 MB = 10**6
 LIMITS = NearLimits(30 * MB, 3, 40 * MB, 60 * MB)
@@ -109,6 +109,19 @@ def test_a_run_of_one_call_adds_nothing_to_its_loop(read, written):
     added, _ = bytes_added(counted, case, LIMITS)
     # Distances have two digits.
     assert added == pytest.approx(0, abs=0.06 * read / 20 * (read + written) * MB + 1e5)
+
+
+@pytest.mark.parametrize(("run_mb", "ratio"), [(30, 0.0), (50, 0.5), (70, 1.0)])
+def test_launches_come_from_memory_in_runs_that_fit_into_no_cache(run_mb, ratio):
+    """What a run was given was last used a whole run ago, as its graph was."""
+    weights = ((0, (run_mb - 10) * MB),)
+    uses = [Use((), weights, ((1, 5 * MB),), (), "first"), Use(((1, 5 * MB),), (), ((2, 5 * MB),), (), "second")]
+    found = far_launches_ratio([count(RELU, 20, 20, tuple(reuses(uses)))], LIMITS)
+    assert found == pytest.approx(ratio, abs=0.15)
+
+
+def test_a_run_of_unknown_size_has_far_launches():
+    assert far_launches_ratio([count(RELU, 20, 20)], LIMITS) == 1
 
 
 def test_limits_of_an_h200_have_an_order():
