@@ -163,7 +163,7 @@ def show(  # noqa: PLR0913 (a call in a notebook names its options)
     Raises UserError: a name matches no model, nothing is measured, or a table is damaged.
     """
     choice = Choice(sort, device, execution, operators, precision, memory_format, batch, mode)
-    found = find_rankings(_request(database, names), choice)
+    found = find_rankings(_request(database, names), choice, cache_folder())
     frame: Callable[[ShowReport], DataFrame] = lambda one: frame_of(csv_lines(one, sort), csv_columns(one))  # noqa: E731
     return Result(found, View(partial(print_rankings, by=sort, top=ALL), frame, _ranking_chart))
 

@@ -46,6 +46,7 @@ from opcost.stages.wanted_model import WantedModel
 from opcost.storage.configs import SUMMARY_NAME, ModelConfig, model_tuple, write_config
 from opcost.storage.counts_file import write_counts
 from opcost.storage.database import Database
+from opcost.storage.files import cache_folder
 from opcost.storage.model_counts import COUNTS
 from opcost.storage.schemas import LONGEST_NAME, tree_text
 from opcost.torch_backend.capture import capture, run_first
@@ -270,7 +271,7 @@ def _without_measuring(request: RunRequest, configs: Sequence[ModelConfig]) -> P
     request = replace(request, database=request.database.read_once())
     shown: Sequence[ShownModel] = ()
     try:
-        shown = show(request, Choice(operators=True, mode=configs[0].mode)).models
+        shown = show(request, Choice(operators=True, mode=configs[0].mode), cache_folder()).models
     except NothingMeasuredError:
         pass
     except UserError:
