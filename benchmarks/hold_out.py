@@ -1,11 +1,11 @@
-"""Draw the models on which sums in state are judged, by seeds -> measurements and second in docs/data/states
+"""Draw the models on which sums in state are judged, by seeds -> measurements, second and third in docs/data/states
 
 Example: PYTHONPATH=. python benchmarks/hold_out.py
 
 From the lists of torchvision and timm, and from the architectures of texts in architectures.yml with the configuration
 that transformers gives them, without the models on which the method was developed. Two more are of a file. Each list
-was committed before anything of it was measured. The second was drawn when the method had changed after the first was
-known.
+was committed before anything of it was measured. Each further one was drawn when the method had changed after the one
+before was known.
 """
 
 import argparse
@@ -55,6 +55,10 @@ FIRST_HOLD_OUT = (
     *("resnext101_64x4d", "roformer", "swin_tiny", "vit_l_16"),
 )
 MEASURED_BY_KERNELS = ("resnet", "swin")
+SECOND_HOLD_OUT = (
+    *("alexnet", "bigbird", "convnext", "cpubone", "efficientnet", "longformer", "mpnet", "optfor", "regnet"),
+    *("repghost", "t5model", "vgg", "vit_"),
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,10 @@ class Draw:
 DRAWS = (
     Draw(24, "measurements", DEVELOPED_ON, 5, 5, 4, ("waves", "mixer")),
     Draw(25, "second", (*DEVELOPED_ON, *FIRST_HOLD_OUT, *MEASURED_BY_KERNELS), 5, 6, 5, ("denoiser", "tagger")),
+    Draw(
+        *(26, "third", (*DEVELOPED_ON, *FIRST_HOLD_OUT, *MEASURED_BY_KERNELS, *SECOND_HOLD_OUT)),
+        *(5, 6, 5, ("segmenter", "recommender")),
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""What a launch takes in graphs that fit into the cache, and in those that do not
+"""The gaps before launches in graphs that fit into the cache, and in those that do not
 
 Example: PYTHONPATH=. python benchmarks/launches.py docs/data/states/second vit_b_16 repghostnet_058
 

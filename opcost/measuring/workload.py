@@ -33,7 +33,7 @@ class Workload(Protocol):
 
     @property
     def far_launches_s(self) -> float | None:
-        """What a call in its state takes longer because the graph that launches it is not in the cache, if known."""
+        """The part of the time of a call in its state that it has because its graph is not in the cache, if known."""
 
     @property
     def flags(self) -> Flags: ...

@@ -113,7 +113,7 @@ def test_a_run_of_one_call_adds_nothing_to_its_loop(read, written):
 
 @pytest.mark.parametrize(("run_mb", "ratio"), [(30, 0.0), (50, 0.5), (70, 1.0)])
 def test_launches_come_from_memory_in_runs_that_fit_into_no_cache(run_mb, ratio):
-    """What a run was given was last used a whole run ago, as its graph was."""
+    """Weights were last used a whole run ago, as the graph was."""
     weights = ((0, (run_mb - 10) * MB),)
     uses = [Use((), weights, ((1, 5 * MB),), (), "first"), Use(((1, 5 * MB),), (), ((2, 5 * MB),), (), "second")]
     found = far_launches_ratio([count(RELU, 20, 20, tuple(reuses(uses)))], LIMITS)

@@ -1,6 +1,7 @@
 """Networks of one's own, held back from sums in state.
 
-Gated convolutions of sound, and a mixer of patches; a denoiser of images, and a tagger of words.
+Gated convolutions of sound, and a mixer of patches; a denoiser of images, and a tagger of words; a network that divides
+images into classes by convolutions with holes, and one that recommends by products of embeddings.
 """
 
 from itertools import pairwise
@@ -107,3 +108,53 @@ def denoiser() -> tuple[nn.Module, torch.Tensor]:
 
 def tagger() -> tuple[nn.Module, torch.Tensor]:
     return Tagger(), torch.randint(20_000, (32, 128))
+
+
+def _layer(channels: int, wider: int, width: int = 3, hole: int = 1, **others: int) -> nn.Sequential:
+    padding = hole * (width // 2)
+    convolution = nn.Conv2d(channels, wider, width, padding=padding, dilation=hole, bias=False, **others)
+    return nn.Sequential(convolution, nn.BatchNorm2d(wider), nn.Hardswish())
+
+
+class Segmenter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fine = nn.Sequential(_layer(3, 32, stride=2), _layer(32, 64, stride=2), _layer(64, 64))
+        self.coarse = nn.Sequential(
+            *(_layer(64, 192, stride=2), _layer(192, 192, 5, groups=192), _layer(192, 256, 1)),
+            *(_layer(256, 256, hole=2), _layer(256, 256, hole=4)),
+        )
+        self.holes = nn.ModuleList(_layer(256, 64, hole=hole) for hole in (1, 6, 12))
+        self.pooled, self.out = _layer(256, 64, 1), nn.Conv2d(4 * 64 + 64, 21, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        fine = self.fine(x)
+        coarse = self.coarse(fine)
+        whole = self.pooled(coarse.mean((2, 3), keepdim=True)).expand(-1, -1, *coarse.shape[2:])
+        found = torch.cat([*(one(coarse) for one in self.holes), whole], 1)
+        found = nn.functional.interpolate(found, fine.shape[2:], mode="bilinear")
+        return nn.functional.interpolate(self.out(torch.cat([found, fine], 1)), x.shape[2:], mode="bilinear")
+
+
+class Recommender(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(50_000, 64) for _ in range(16))
+        self.numbers = nn.Sequential(nn.Linear(13, 256), nn.ReLU(), nn.Linear(256, 64), nn.ReLU())
+        self.out = nn.Sequential(
+            nn.Linear(64 + 17 * 17, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
+        )
+
+    def forward(self, numbers: torch.Tensor, kinds: torch.Tensor) -> torch.Tensor:
+        found = [self.numbers(numbers), *(table(one) for table, one in zip(self.tables, kinds.unbind(1), strict=True))]
+        vectors = torch.stack(found, 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+        return torch.sigmoid(self.out(torch.cat([found[0], products], 1)))
+
+
+def segmenter() -> tuple[nn.Module, torch.Tensor]:
+    return Segmenter(), torch.randn(8, 3, 320, 320)
+
+
+def recommender() -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+    return Recommender(), (torch.randn(4096, 13), torch.randint(50_000, (4096, 16)))
