@@ -54,8 +54,8 @@ BESIDE_S = 2.5e-3
 MOST_CYCLES_BESIDE = 8
 """Length of a graph of calls with their overhead, and the most calls in it: each has some 30 kernels."""
 
-GAP_LOOP_S, MOST_CALLS_OF_GAP, GAP_REPLAYS, GAP_REPETITIONS = 5e-4, 100, 5, 5
-"""Length of a graph of a call alone, the most calls in it, its replays, with a trace and without, and their timings."""
+GAP_LOOP_S, MOST_CALLS_OF_GAP, GAP_REPLAYS = 5e-4, 100, 5
+"""Length of a graph of a call alone, the most calls in it, and its replays, with a trace and without."""
 
 FREE_SHARE = 0.5
 """Share of the device's memory that should be free before a capture, more than ten placements of a call of
@@ -370,7 +370,7 @@ def _gap_of(call: Call, stream: torch.cuda.Stream) -> UntracedGap:
 
     for captured in graphs:
         captured.replay(1)
-    differences_s = [replays_s(graphs[1]) - replays_s(graphs[0]) for _ in range(GAP_REPETITIONS)]
+    differences_s = [replays_s(graphs[1]) - replays_s(graphs[0]) for _ in range(PROBE_REPLAYS)]
     spans = kernel_spans(graphs[1], GAP_REPLAYS)
     # The first call of each replay is behind a pause.
     traced = traced_behind(spans.reshape(GAP_REPLAYS, -1, 2), spans.shape[1])
