@@ -156,7 +156,7 @@ READ = (
     ),
     Subcommand(
         "export",
-        "write all measurements of operators as a data set: one table for each kind, as CSV or Parquet",
+        "write all measurements as a data set: a table for each kind of operator, as CSV or Parquet, with a card",
         "--kind Conv2d --device H200",
         "read.export",
         (o.SHOWN_DEVICE, o.EXPORTED_KIND, o.TABLE_FORMAT, o.EXPORT_FOLDER, *o.FOLDERS, o.VERBOSE),

@@ -204,14 +204,15 @@ def advise(arguments: Namespace) -> int:
 
 @without_garbage_collection()
 def export(arguments: Namespace) -> None:
-    from opcost.reporting.pages import data_set_page
+    from opcost.reporting.pages import data_card
     from opcost.stages.holdings import export as export_rows
     from opcost.storage.data_files import DataFolder
 
     target = DataFolder(arguments.to or EXPORT_FOLDER, arguments.format)
-    found = export_rows(Request.from_arguments(arguments), arguments.kind, target, data_set_page())
+    found = export_rows(Request.from_arguments(arguments), arguments.kind, target, data_card)
     rows = f"{number_of(found.rows, 'measurement')} of {number_of(found.tables, 'kind')} of operators"
-    print(f"{target.folder}: {rows}; the columns are explained in columns.md")
+    rows += f", {found.wholes} of whole models" if found.wholes else ""
+    print(f"{target.folder}: {rows}; README.md explains the columns")
     if found.uncounted:
         print(f"{number_of(found.uncounted, 'measurement')} without FLOPs and bytes: the operators are not counted")
 

@@ -1,4 +1,4 @@
-"""The data set: a table of all measurements for each kind of operator, with FLOPs, bytes and ATen operations."""
+"""The data set: a table of all measurements for each kind of operator, and one of whole models, with what they do."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ from opcost.operators.texts import PLACEHOLDERS, Cell, Cells, cells_of, in_order
 from opcost.operators.tuples import value_text
 from opcost.operators.values import parse_input_data
 
+DATA_SET_TITLE = "Time and energy of PyTorch operators"
+MODELS = "whole_models"
+
 LONGEST_NAME = 200
 """The most characters of a table's name: file systems take 255 bytes."""
 
@@ -39,8 +42,7 @@ class DataSetRow(CaseColumns):
     """One measurement of an operator, with what a call computes.
 
     ``key`` is that of the row in ``operator_measurements.csv``. After ``weight_zeros_ratio`` come the columns of a kind
-    of operator: its parameters, arguments, and the sizes of its inputs and outputs. The file ``columns.md`` of an
-    export explains them.
+    of operator: its parameters, arguments, and the sizes of its inputs and outputs. An export's card explains them.
     """
 
     ORDER: ClassVar = ("key", "operator", "parameters", "inputs", "outputs")
@@ -80,9 +82,14 @@ def data_tables(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCou
     return [_table(name, of_one, counts) for name, of_one in sorted(of_kind.items())]
 
 
+def models_table(wholes: Sequence[MeasurementRow]) -> DataTable:
+    """Return the table of whole models, whose operators are in no table."""
+    return _table(MODELS, sorted(wholes, key=_place), {})
+
+
 def table_name(operator: str) -> str:
-    """Return the name of a kind's table, as far as any file system takes it, and unlike those of lists beside it."""
-    return re.sub(r"[^\w.-]|^(?=(columns|tables)$)", "_", operator)[:LONGEST_NAME]
+    """Return the name of a kind's table, as far as any file system takes it, and unlike those beside it."""
+    return re.sub(rf"[^\w.-]|^(?={MODELS}$)", "_", operator)[:LONGEST_NAME]
 
 
 def _place(row: MeasurementRow) -> tuple[str, ...]:

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from opcost.columns import COLUMN_HEAD, Field, columns_of, described, fields_of
 from opcost.comparing.conditions_side_by_side import KindSides, OperatorSides
-from opcost.comparing.data_set import DataSetRow, data_columns
+from opcost.comparing.data_set import DATA_SET_TITLE, DataSetRow, data_columns
 from opcost.measuring.flags import CASTING_DOUBT, Flag
+from opcost.measuring.record import MeasurementRow
 from opcost.metering.layers import MeteredKindRow, MeteredLayerRow
 from opcost.metering.window_energy import MeteredWindowRow
 from opcost.reporting.model_tables import LayerLine
 from opcost.reporting.ranking_tables import ModelLine, OperatorLine
 from opcost.storage.database import Database
 from opcost.storage.table import CHECKSUM
-from opcost.units import UNKNOWN, percent
+from opcost.units import UNKNOWN, number_of, percent
+from opcost.version import __version__
 
 if TYPE_CHECKING:
     # Only for types: the stage imports torch.
@@ -34,10 +36,20 @@ other cells. A line with a wrong checksum was damaged or changed, and is refused
 you changed the line on purpose.
 """
 
-DATA_SET_BEGINNING = """\
-# The columns of the data set
+CARD = """\
+# {title}
 
-Made by `opcost export`. Units are SI; 1 is the unit of ratios and shares. An empty cell is unknown, never zero. In CSV
+Made by `opcost export`, version {version}: {rows}, a table for each kind of operator and one for whole models.
+They are of {devices}, with torch {torch}, from {first} to {last}. Each is the mean cost of a call, with its
+standard error and all conditions. `datapackage.json` lists the tables with their columns, sizes and hashes.
+`CITATION.cff` says how to cite them.
+
+Read CSV with `pandas.read_csv(file, keep_default_na=False, na_values=[""])`: otherwise a parameter that is None is an
+empty cell.
+
+## Columns
+
+Units are SI; 1 is the unit of ratios and shares. An empty cell is unknown, never zero. In CSV
 a text that a spreadsheet would run as a formula begins with an apostrophe. Capital letters in a name stand for a name
 or a number: `input_N_size_M` for `input_0_size_1`.
 """
@@ -99,8 +111,21 @@ def _line(field: Field) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (f'`{name}`', *others))} |"
 
 
-def data_set_page() -> str:
-    return "\n".join([DATA_SET_BEGINNING, HEAD, *map(_line, data_columns()), "", *_flags(), ""])
+def data_card(rows: Sequence[MeasurementRow]) -> str:
+    """Return the page of a data set of these rows."""
+    devices = Counter(row.conditions.device_product for row in rows)
+    versions = sorted({row.conditions.torch_version for row in rows})
+    moments = sorted(row.measurement.ended_at[:10] for row in rows)
+    beginning = CARD.format(
+        title=DATA_SET_TITLE,
+        version=__version__,
+        rows=number_of(len(rows), "measurement"),
+        devices=", ".join(f"{product} ({number})" for product, number in devices.most_common()),
+        torch=", ".join(versions),
+        first=moments[0],
+        last=moments[-1],
+    )
+    return "\n".join([beginning, HEAD, *map(_line, data_columns()), "", *_flags(), ""])
 
 
 TOLERANCE_RATIO = 0.005

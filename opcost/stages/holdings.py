@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from opcost.columns import grouped
-from opcost.comparing.data_set import data_columns, data_tables
+from opcost.comparing.data_set import DATA_SET_TITLE, data_columns, data_tables, models_table
 from opcost.errors import UserError, shortened
 from opcost.measuring.conditions import CHANNELS_LAST, Conditions
 from opcost.measuring.precisions import AUTOCAST_DTYPES, DTYPES
@@ -246,19 +246,22 @@ def _usual_name(model: OperatorTuple, composites: Sequence[str], precision: str)
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The numbers of tables and rows of an export, and of rows without FLOPs, because no count has their operators."""
+    """The numbers of tables, rows and wholes of an export, and of rows without FLOPs: no count has their operators."""
 
     tables: int
     rows: int
+    wholes: int
     uncounted: int
 
 
-def export(request: Request, kinds: Sequence[str], target: DataFolder, page: str) -> ExportReport:
-    """Write the measurements of operators as a data set.
+def export(
+    request: Request, kinds: Sequence[str], target: DataFolder, card: Callable[[Sequence[MeasurementRow]], str]
+) -> ExportReport:
+    """Write the measurements of operators and of whole models as a data set.
 
-    ``kinds`` are names of operators as in whitelists, or qualified ones, or globs; all if there is none. ``page``
-    explains the columns of a data set. Raises UserError: a table is damaged; there is no such kind, device or row; or
-    the folder holds other files.
+    ``kinds`` are names of operators as in whitelists, or qualified ones, or globs; all operators and models if there is
+    none. ``card`` makes the page of rows. Raises UserError: a table is damaged; there is no such kind, device or row;
+    or the folder holds other files.
     """
     target.check()
     request.database.must_exist()
@@ -272,16 +275,19 @@ def export(request: Request, kinds: Sequence[str], target: DataFolder, page: str
     if kinds:
         wanted = _operators(kinds, {row.operator for row in rows})
         rows = [row for row in rows if row.operator in wanted]
+    every_whole = () if kinds else request.database.full_model_measurements.rows()
+    wholes = [row for row in every_whole if is_meant(device, row.conditions)]
     # The counts in the table and in newer pickles; those that know the operations come last, and so are kept.
     models = with_newer_pickles(counts_in(request.database.model_operators), request.folders.sound_configs())
     all_counts = (count for one in models.values() for count in one.counts)
     counts = {count.operator.key: count for count in sorted(all_counts, key=lambda count: bool(count.operations))}
     try:
-        tables = data_tables(rows, counts)
+        tables = [*data_tables(rows, counts), *([models_table(wholes)] if wholes else [])]
     except ValueError as error:
         raise UserError(f"{table.path}: {shortened(str(error))}; delete the line, or restore the file") from error
-    target.write(tables, data_columns(), page)
-    return ExportReport(len(tables), len(rows), sum(tuple_key(row.key) not in counts for row in rows))
+    target.write(tables, data_columns(), DATA_SET_TITLE, card([*rows, *wholes]))
+    uncounted = sum(tuple_key(row.key) not in counts for row in rows)
+    return ExportReport(len(tables) - bool(wholes), len(rows), len(wholes), uncounted)
 
 
 def _operators(kinds: Sequence[str], operators: Collection[str]) -> set[str]:

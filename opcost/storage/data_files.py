@@ -1,16 +1,17 @@
-"""Files for other programs: a data set with its lists of files and columns, and metered windows and layers."""
+"""Files for other programs: a data set with its card and its list of tables, and metered windows and layers."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 
-from opcost.columns import COLUMN_HEAD, DataTable, Field, Kind, described
+from opcost.columns import DataTable, Field, Kind
 from opcost.errors import UserError
 from opcost.metering.layers import MeteredLayerRow
 from opcost.metering.window_energy import MeteredWindowRow
@@ -21,11 +22,11 @@ from opcost.storage.table import CsvTable, cell_text
 CSV, PARQUET = FORMATS = ("csv", "parquet")
 ENDINGS = tuple(f".{one}" for one in FORMATS)
 
-TABLES = "tables.csv"
-TABLES_HEAD = ("file", "rows")
-"""The list of the tables, by which an export is known."""
+PACKAGE, CARD, CITATION = "datapackage.json", "README.md", "CITATION.cff"
+PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
+"""The list of tables and of their columns by the Data Package standard, by which an export is known."""
 
-COLUMNS, COLUMNS_PAGE, CITATION = "columns.csv", "columns.md", "CITATION.cff"
+TYPES: Mapping[Kind, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 @dataclass(frozen=True)
@@ -40,49 +41,69 @@ class DataFolder:
         if self.folder.exists() and any(self.folder.iterdir()) and self._listed() is None:
             raise UserError(f"{self.folder}: holds other files than an export; name a new folder with --to")
 
-    def write(self, tables: Sequence[DataTable], columns: Sequence[Field], page: str) -> None:
+    def write(self, tables: Sequence[DataTable], columns: Sequence[Field], title: str, card: str) -> None:
         """Write a data set in the place of a former one; files that are not of it stay.
 
-        ``tables`` has one for each kind of operator, ``columns`` the list of columns, and ``page`` the same as a page.
-        Raises ``UserError`` as ``check`` does, or for a file that is not of a former export and has the name of one of
-        this; ``ModuleNotFoundError`` if the format's library is missing.
+        ``columns`` are those that tables may have, by name; ``card`` is the page of the data set. Raises ``UserError``
+        as ``check`` does, or for a file that is not of a former export and has the name of one of this;
+        ``ModuleNotFoundError`` if the format's library is missing.
         """
         # A missing library is found before any file changes.
         encode = csv_of if self.format == CSV else parquet_of
         if self.format == PARQUET:
             import_module("pyarrow")
         self.check()
-        names = {f"{table.name}.{self.format}": table for table in tables}
+        contents = {f"{table.name}.{self.format}": encode(table) for table in tables}
+        listed = [_resource(table, columns, *one) for table, one in zip(tables, contents.items(), strict=True)]
+        package = {"$schema": PROFILE, "name": "opcost", "title": title, "resources": listed}
+        configs = "".join(
+            f'- config_name: "{table.name}"\n  data_files: "{name}"\n'
+            for table, name in zip(tables, contents, strict=True)
+        )
         texts = {
-            TABLES: _csv([TABLES_HEAD, *((name, len(table.rows)) for name, table in names.items())]),
-            COLUMNS: _csv([COLUMN_HEAD, *map(described, columns)]),
-            COLUMNS_PAGE: page.encode(),
+            PACKAGE: json.dumps(package, indent=1, ensure_ascii=False).encode() + b"\n",
+            CARD: f'---\npretty_name: "{title}"\nconfigs:\n{configs}---\n\n{card}'.encode(),
         }
         if citation().is_file():
             texts[CITATION] = citation().read_bytes()
-        listed = self._listed()
-        former = set() if listed is None else {*listed, *texts}
+        names = self._listed()
+        former = set() if names is None else {*names, *texts}
         there = {path.name: path for path in self.folder.iterdir()} if self.folder.exists() else {}
-        for name in (*texts, *names):
+        for name in (*texts, *contents):
             if name in there and name not in former:
                 raise UserError(f"{there[name]}: not of a former export; move it away, or name another --to")
-        for name in former.intersection(there).difference(names, texts):
+        for name in former.intersection(there).difference(contents, texts):
             there[name].unlink()
-        for name, text in texts.items():
-            replace_file(self.folder / name, text)
-        for name, table in names.items():
-            replace_file(self.folder / name, encode(table))
+        for name, content in (texts | contents).items():
+            replace_file(self.folder / name, content)
 
     def _listed(self) -> set[str] | None:
-        path = self.folder / TABLES
-        if not path.is_file():
-            return None
+        """Return the names of the tables of a former export, None if there is none."""
         try:
-            head, *lines = csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True)
-        except (UnicodeDecodeError, ValueError, csv.Error):
+            found = json.loads((self.folder / PACKAGE).read_bytes())
+            names = {one["path"] for one in found["resources"]} if found["$schema"] == PROFILE else None
+        except (OSError, ValueError, LookupError, TypeError):
             return None
-        names = {line[0] for line in lines if line}
-        return {name for name in names if name.endswith(ENDINGS)} if tuple(head) == TABLES_HEAD else None
+        return None if names is None else {name for name in names if str(name).endswith(ENDINGS)}
+
+
+def _resource(table: DataTable, columns: Sequence[Field], name: str, content: bytes) -> dict[str, object]:
+    """Return the description of a table's file: its size, its hash, and its columns with their units."""
+    known = {field.name: field for field in columns}
+    fields: list[dict[str, object]] = []
+    for column, kind in table.columns.items():
+        described: dict[str, object] = {"name": column, "type": TYPES[kind]}
+        if kind is bool and name.endswith(CSV):
+            described |= {"trueValues": ["True"], "falseValues": ["False"]}
+        if field := known.get(column):
+            described |= {"unit": field.unit} if field.unit else {}
+            # A text may be empty without being unknown.
+            required = kind is not str and not field.may_be_empty
+            described |= {"description": field.column.meaning, "constraints": {"required": required}}
+        fields.append(described)
+    found = {"name": table.name.lower(), "path": name, "format": name.rpartition(".")[2], "rows": len(table.rows)}
+    size = {"bytes": len(content), "hash": f"sha256:{sha256(content).hexdigest()}"}
+    return {**found, **size, "schema": {"fields": fields, "missingValues": [""]}}
 
 
 def csv_of(table: DataTable) -> bytes:

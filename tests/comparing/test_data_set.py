@@ -82,13 +82,12 @@ def test_the_order_of_rows_does_not_depend_on_that_in_the_database():
 
 
 def test_names_of_tables_suit_any_file_system_and_are_not_those_of_lists():
-    names = ("torch.nn.Conv2d", "../../x", "f.<locals>.Block", "tables", "columns", "tables.f", "x" * 300)
+    names = ("torch.nn.Conv2d", "../../x", "f.<locals>.Block", "whole_models", "tables.f", "x" * 300)
     assert [table_name(name) for name in names] == [
         "torch.nn.Conv2d",
         ".._.._x",
         "f._locals_.Block",
-        "_tables",
-        "_columns",
+        "_whole_models",
         "tables.f",
         "x" * 200,
     ]

@@ -1,10 +1,15 @@
 """The data set of committed rows: every row is there, with its figures, and with what was counted."""
 
+import hashlib
+import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas
 import pytest
+import yaml
 from simulated_machine import simulated_row
 
 from opcost.__main__ import main
@@ -12,7 +17,7 @@ from opcost.command.program import subcommand
 from opcost.errors import UserError
 from opcost.operators.counts import OperatorCount, OperatorCounts
 from opcost.operators.tuples import OperatorTuple, TensorSpec
-from opcost.reporting.pages import data_set_page
+from opcost.reporting.pages import data_card
 from opcost.running.request import Request
 from opcost.stages.holdings import ExportReport, export
 from opcost.storage.configs import ModelFolders, load_config, model_tuple
@@ -27,7 +32,13 @@ SMALL = ROOT / "docs" / "data" / "resnet50"
 
 def exported(folder: Path, *kinds: str, database: Path = SMALL, device: str | None = None) -> ExportReport:
     request = Request((), ModelFolders(ROOT / "measurements"), Database(database), device)
-    return export(request, kinds, DataFolder(folder), data_set_page())
+    return export(request, kinds, DataFolder(folder), data_card)
+
+
+def package(folder: Path) -> dict[str, Any]:
+    """Return the tables that an export lists, by their files."""
+    listed = json.loads((folder / "datapackage.json").read_text())
+    return {one["path"]: one for one in listed["resources"]}
 
 
 def read(path: Path) -> pandas.DataFrame:
@@ -37,9 +48,12 @@ def read(path: Path) -> pandas.DataFrame:
 def test_every_row_is_exported_with_its_figures(tmp_path: Path) -> None:
     report = exported(tmp_path)
     rows = read(SMALL / "operator_measurements.csv")
-    tables = {path: read(tmp_path / path) for path in read(tmp_path / "tables.csv")["file"]}
+    wholes = read(SMALL / "full_model_measurements.csv")
+    tables = {path: read(tmp_path / path) for path in package(tmp_path)}
+    models = tables.pop("whole_models.csv")
+    assert sorted(models["time_s"]) == pytest.approx(sorted(wholes["time_s"]))
     assert {f"{operator}.csv" for operator in set(rows["operator"])} == set(tables)
-    assert (report.tables, report.rows, report.uncounted) == (len(tables), len(rows), 0)
+    assert report == ExportReport(len(tables), len(rows), len(wholes), 0)
     all_rows = pandas.concat(tables.values())
     kept = [name for name in rows.columns if name in all_rows.columns]
     assert {"time_s", "energy_j", "energy_at_reference_j", "power_w", "device_uuid", "torch_version"} <= {*kept}
@@ -67,7 +81,7 @@ def test_flops_and_bytes_are_those_of_the_counts(tmp_path: Path) -> None:
 def test_the_shipped_tables_have_the_operations_of_nearly_all_tuples(tmp_path: Path) -> None:
     exported(tmp_path, "Linear", "Conv*", database=ROOT / "database")
     names = ["torch.nn.Conv1d.csv", "torch.nn.Conv2d.csv", "torch.nn.Conv3d.csv", "torch.nn.Linear.csv"]
-    assert list(read(tmp_path / "tables.csv")["file"]) == names
+    assert list(package(tmp_path)) == names
     linear = {"addmm 1", "mm 1", "bmm 1", "add 1 | mm 1", "add 1 | bmm 1"}
     for name in names:
         found = set(read(tmp_path / name)["operations"].dropna())
@@ -79,10 +93,41 @@ def test_the_same_rows_give_the_same_files_and_the_page_names_every_column(tmp_p
     exported(tmp_path / "b")
     contents = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"]
     assert contents[0] == contents[1]
-    page = (tmp_path / "a" / "columns.md").read_text()
-    names = read(tmp_path / "a" / "columns.csv")["column"]
-    assert [name for name in names if f"| `{name}` |" not in page] == []
-    assert {"input_N_size_M", "parameter_NAME", "time_s", "flop_per_byte"} <= set(names)
+    page = (tmp_path / "a" / "README.md").read_text()
+    names = {one["name"] for table in package(tmp_path / "a").values() for one in table["schema"]["fields"]}
+    assert "| `input_N_size_M` |" in page
+    assert "| `parameter_NAME` |" in page
+    declared = {name for name in names if not re.match(r"(input|output|parameter|argument)_|arg", name)}
+    assert [name for name in declared if f"| `{name}` |" not in page] == []
+    assert {"time_s", "flop_per_byte", "input_0_size_1"} <= names
+
+
+def test_the_package_describes_each_table(tmp_path: Path) -> None:
+    exported(tmp_path)
+    for path, table in package(tmp_path).items():
+        content = (tmp_path / path).read_bytes()
+        assert (table["bytes"], table["hash"]) == (len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
+        frame = read(tmp_path / path)
+        fields = {one["name"]: one for one in table["schema"]["fields"]}
+        assert list(fields) == list(frame.columns)
+        assert table["rows"] == len(frame)
+        assert fields["time_s"]["unit"] == "s"
+        for name, field in fields.items():
+            values = frame[name].dropna()
+            assert not (field.get("constraints", {}).get("required") and len(values) < len(frame)), name
+            if field["type"] in ("integer", "number"):
+                assert pandas.to_numeric(values, errors="coerce").notna().all(), name
+            if field["type"] == "boolean":
+                assert set(values.astype(str)) <= {*field["trueValues"], *field["falseValues"]}, name
+
+
+def test_the_card_names_the_tables_as_data_hubs_read_them(tmp_path: Path) -> None:
+    exported(tmp_path, "Linear")
+    head, text = (tmp_path / "README.md").read_text().removeprefix("---\n").split("---\n", 1)
+    configs = yaml.safe_load(head)["configs"]
+    assert [one["data_files"] for one in configs] == list(package(tmp_path)) == ["torch.nn.Linear.csv"]
+    assert "NVIDIA H200" in text
+    assert "with torch 2." in text
 
 
 def test_only_rows_of_a_kind_and_device_are_exported(tmp_path: Path) -> None:
@@ -110,8 +155,8 @@ def test_an_operator_of_a_grid_has_its_flops_from_the_grids_counts(tmp_path: Pat
     for one in (operator, uncounted):
         database.operator_measurements.append(simulated_row(one))
     request = Request((), ModelFolders(tmp_path / "measurements"), database)
-    report = export(request, (), DataFolder(tmp_path / "to"), data_set_page())
-    assert report == ExportReport(tables=2, rows=2, uncounted=1)
+    report = export(request, (), DataFolder(tmp_path / "to"), data_card)
+    assert report == ExportReport(tables=2, rows=2, wholes=0, uncounted=1)
     assert list(read(tmp_path / "to" / "torch.nn.ReLU.csv")["memory_bytes"]) == [128]
 
 
@@ -131,7 +176,7 @@ def test_the_command_says_what_it_wrote_in_a_format_that_can_be_written(
     monkeypatch.setattr("sys.argv", words)
     assert main() == 0
     rows = len(read(to / "torch.nn.Linear.csv"))
-    said = f"{to}: {rows} measurement{'s' * (rows > 1)} of 1 kind of operators; the columns are explained in columns.md"
+    said = f"{to}: {rows} measurement{'s' * (rows > 1)} of 1 kind of operators; README.md explains the columns"
     assert capsys.readouterr().out == f"{said}\n"
     for name in FORMATS:
         assert subcommand("export").parser().parse_args(["--format", name]).format == name

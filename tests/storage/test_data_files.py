@@ -1,6 +1,7 @@
 """The folder of a data set: what pandas reads is what was written, and no other file is replaced."""
 
 import io
+import json
 import math
 import sys
 
@@ -70,22 +71,22 @@ def test_a_column_of_several_types_is_text_in_parquet():
 
 
 def written(folder, *tables, data_format=CSV):
-    DataFolder(folder, data_format).write(tables, FIELDS, "page\n")
+    DataFolder(folder, data_format).write(tables, FIELDS, "A title", "page\n")
     return sorted(path.name for path in folder.iterdir())
 
 
-LISTS = ["CITATION.cff", "columns.csv", "columns.md", "tables.csv"]
+LISTS = ["CITATION.cff", "README.md", "datapackage.json"]
 
 
 def test_a_new_folder_has_the_tables_their_columns_and_the_citation(tmp_path):
     folder = tmp_path / "new" / "export"
     assert written(folder, TABLE) == [*LISTS, "torch.nn.ReLU.csv"]
     assert (folder / "torch.nn.ReLU.csv").read_text() == "time_s\n1e-05\n2e-05\n"
-    assert (folder / "tables.csv").read_text() == "file,rows\ntorch.nn.ReLU.csv,2\n"
-    assert (folder / "columns.csv").read_text() == (
-        "column,unit,may be empty,values,meaning\ntime_s,s,,,per iteration\n"
-    )
-    assert (folder / "columns.md").read_text() == "page\n"
+    (table,) = json.loads((folder / "datapackage.json").read_text())["resources"]
+    assert (table["path"], table["rows"], table["bytes"]) == ("torch.nn.ReLU.csv", 2, 19)
+    time_s = {"name": "time_s", "type": "number", "unit": "s", "description": "per iteration"}
+    assert table["schema"]["fields"] == [{**time_s, "constraints": {"required": True}}]
+    assert (folder / "README.md").read_text().endswith("---\n\npage\n")
     assert (folder / "CITATION.cff").read_bytes() == citation().read_bytes()
 
 
@@ -93,13 +94,13 @@ def test_a_former_export_is_replaced_and_files_of_the_user_stay(tmp_path):
     written(tmp_path, TABLE, OTHER)
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "mine").mkdir()
-    assert written(tmp_path, OTHER) == [*LISTS[:3], "mine", "notes.txt", "tables.csv", "torch.nn.GELU.csv"]
+    assert written(tmp_path, OTHER) == [*LISTS, "mine", "notes.txt", "torch.nn.GELU.csv"]
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "tables.csv"])
+@pytest.mark.parametrize("name", ["notes.txt", "datapackage.json"])
 def test_a_folder_with_other_files_is_refused(tmp_path, name):
-    for content in (b"mine", b"", b"\xff", b'"', b"a,b\n"):
+    for content in (b"mine", b"", b"\xff", b"{}", b"[1]", b'{"resources": 1}'):
         (tmp_path / name).write_bytes(content)
         for act in (DataFolder(tmp_path).check, lambda: written(tmp_path, TABLE)):
             with pytest.raises(UserError, match="holds other files than an export; name a new folder with --to$"):
@@ -109,12 +110,12 @@ def test_a_folder_with_other_files_is_refused(tmp_path, name):
 
 def test_a_file_that_is_not_of_the_export_is_not_replaced(tmp_path):
     written(tmp_path, TABLE)
-    before = (tmp_path / "tables.csv").read_text()
+    before = (tmp_path / "datapackage.json").read_text()
     (tmp_path / "torch.nn.GELU.csv").write_text("mine")
     with pytest.raises(UserError, match=r"torch.nn.GELU.csv: not of a former export; move it away"):
         written(tmp_path, TABLE, OTHER)
     assert (tmp_path / "torch.nn.GELU.csv").read_text() == "mine"
-    assert (tmp_path / "tables.csv").read_text() == before
+    assert (tmp_path / "datapackage.json").read_text() == before
 
 
 def test_names_in_a_list_of_tables_lead_nowhere_else(tmp_path):
@@ -122,10 +123,14 @@ def test_names_in_a_list_of_tables_lead_nowhere_else(tmp_path):
     written(folder, TABLE)
     for place in (tmp_path, folder):
         (place / "mine").write_text("mine")
-    (folder / "tables.csv").write_text(f"file,rows\n../mine,1\n{tmp_path}/mine,1\n.,2\nmine,1\n")
+    (tmp_path / "mine.csv").write_text("mine")
+    package = json.loads((folder / "datapackage.json").read_text())
+    package["resources"] += [{"path": path} for path in ("../mine", f"{tmp_path}/mine", "../mine.csv", ".", "mine", 7)]
+    (folder / "datapackage.json").write_text(json.dumps(package))
     (folder / "torch.nn.ReLU.csv").unlink()
     written(folder, OTHER)
-    assert [(place / "mine").read_text() for place in (tmp_path, folder)] == ["mine"] * 2
+    mine = (tmp_path / "mine", folder / "mine", tmp_path / "mine.csv")
+    assert [path.read_text() for path in mine] == ["mine"] * 3
 
 
 def test_a_missing_library_is_found_before_a_file_changes(tmp_path, monkeypatch):
