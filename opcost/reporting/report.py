@@ -86,6 +86,7 @@ def write_report(
         "summary": report_sections.summary(found, tuples, reports),
         "ranking": report_sections.ranking(rankings),
         "sweeps": sweeps(_sweeps(request, reports)),
+        "verdicts": report_sections.verdicts(found),
         "parity": report_sections.parity(found),
         "errors": report_sections.errors(found),
         "meters": meters(database.meter_qualifications.rows(), boards),

@@ -121,47 +121,78 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
     devices = ", ".join(sorted({one.row.conditions.device_product for one in found})) or "no device"
     unmeasured = sum(one.row is None for one in tuples)
     without = f" ({unmeasured} more are not measured)" if unmeasured else ""
-    first = (
+    texts = [
         f"{number_of(len(reports), 'model')}, {number_of(len(found), 'comparison')} of a sum with a measured whole "
-        f"model, {len(tuples) - unmeasured} measured operator tuples{without}, on {devices}. "
-        "Each model in its usual execution (a CUDA graph on a GPU):"
+        f"model, {len(tuples) - unmeasured} measured operator tuples{without}, on {devices}."
+    ]
+    known = [one for one in _verdicts(found) if one.best]
+    sides = [
+        f"{' and '.join(f'{percent(median(one.best))} in {one.quantity}' for one in own)} on {device}"
+        for device, own in grouped(known, lambda one: one.device).items()
+    ]
+    kind = "Corrected sums" if all(one.corrected for one in known) else "Sums"
+    median_text = f"{kind} of operators differ from the whole model by {', '.join(sides)} (medians)."
+    return paragraph(
+        " ".join([*texts, median_text if sides else "No complete sum can be compared with a whole model."])
     )
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """How far complete sums of a quantity on a device are from their wholes, as shares of these.
+
+    ``alone`` are those of whitelisted operators, ``corrected`` those of all with their correction. ``reasons`` has the
+    sums that are no result yet by why.
+    """
+
+    device: str
+    quantity: str
+    alone: Sequence[float]
+    corrected: Sequence[float]
+    reasons: Mapping[str, int]
+
+    @property
+    def best(self) -> Sequence[float]:
+        return self.corrected or self.alone
+
+
+def _verdicts(found: Sequence[Compared]) -> list[_Verdict]:
     usual = [found[index] for index in sorted(counted_once(found))]
     of_device = grouped(usual, lambda one: one.row.conditions.device_product)
-    verdicts = [
-        (f"{device}: " if len(of_device) > 1 else "") + _verdict(own, quantity)
-        for device, own in of_device.items() or [("", [])]
-        for quantity, _ in charts.QUANTITIES
-    ]
-    return paragraph(" ".join(filter(None, [first, *verdicts, _left_out_on_purpose(usual)])))
+    return [_verdict(device, own, name) for device, own in of_device.items() for name, _ in charts.QUANTITIES]
 
 
-def _verdict(found: Sequence[Compared], quantity: str) -> str:
+def _verdict(device: str, found: Sequence[Compared], quantity: str) -> _Verdict:
     complete = [one for one in found if one.is_complete and one.ratio(quantity) is not None]
     sound = [one for one in complete if not one.doubts(quantity)]
-    reasons = Counter(doubt.value for one in complete for doubt in one.doubts(quantity))
-    doubtful = (
-        f" Left out as no result yet: {number_of(len(complete) - len(sound), 'sum')} of {quantity} "
-        f"({', '.join(f'{number} {reason}' for reason, number in reasons.items())})."
-        if reasons
-        else ""
-    )
-    off = [abs(ratio.value - 1) for one in sound if (ratio := one.ratio(quantity)) is not None]
-    if not off:
-        return f"No complete sum of {quantity} can be compared with a whole model.{doubtful}"
     costs = [one.row.costs(quantity) for one in sound]
     # Without a cache correction the rest is not that of a corrected sum.
-    unexplained = [one.over_whole(one.unexplained) for one in costs if one.correction is not None]
-    rests = [abs(rest) for rest in unexplained if rest is not None]
-    alone = f"{percent(median(off))} (median) and {percent(max(off))} (worst)"
-    if not rests:
-        return f"The sum differs from the whole model by {alone} in {quantity}.{doubtful}"
-    those = "" if len(rests) == len(off) else f" ({len(rests)} of {len(off)} models)"
-    return (
-        f"The corrected sum of all operators differs from the whole model by {percent(median(rests))} (median) and "
-        f"{percent(max(rests))} (worst) in {quantity}{those}; the sum of whitelisted operators alone by {alone}."
-        f"{doubtful}"
+    rests = [one.over_whole(one.unexplained) for one in costs if one.correction is not None]
+    return _Verdict(
+        device,
+        quantity,
+        [abs(ratio.value - 1) for one in sound if (ratio := one.ratio(quantity)) is not None],
+        [abs(rest) for rest in rests if rest is not None],
+        Counter(doubt.value for one in complete for doubt in one.doubts(quantity)),
     )
+
+
+def verdicts(found: Sequence[Compared]) -> str:
+    """Return the table of how far sums are from wholes, with what they leave out."""
+    columns = of_texts("device", "of", "all operators, corrected", "whitelisted operators alone", "no result yet")
+    lines = []
+    for one in _verdicts(found):
+        sides = (
+            f"{percent(median(off))}, at worst {percent(max(off))} ({number_of(len(off), 'model')})" if off else ""
+            for off in (one.corrected, one.alone)
+        )
+        reasons = ", ".join(f"{number} {reason}" for reason, number in one.reasons.items())
+        lines.append((one.device, one.quantity, *sides, reasons))
+    usual = [found[index] for index in sorted(counted_once(found))]
+    caption = (
+        "How far sums are from the whole model, in the median; each model in its usual execution (a graph on a GPU)"
+    )
+    return table(columns, lines, caption) + paragraph(_left_out_on_purpose(usual)) if lines else ""
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:

@@ -21,8 +21,8 @@ from opcost.reporting.markup import (
 from opcost.reporting.tables import of_texts
 
 PARTS = (
-    "about summary ranking sweeps parity errors meters drift flags kinds layers rooflines gaps kernels remarks steps "
-    "patterns"
+    "about summary ranking sweeps verdicts parity errors meters drift flags kinds layers rooflines gaps kernels "
+    "remarks steps patterns"
 ).split()
 NASTY = "</script><script>alert(1)</script><!-- {{data}} \u2028 \\"
 

@@ -53,6 +53,10 @@ def summary(*found: Compared) -> str:
     return text_of(report_sections.summary(found, [], []))
 
 
+def verdicts(*found: Compared) -> str:
+    return text_of(report_sections.verdicts(found))
+
+
 def in_execution(one: Compared, execution: str) -> Compared:
     """The same comparison on a GPU in another execution."""
     conditions = replace(one.row.conditions, device_type="cuda", device_product="A GPU", execution=execution)
@@ -77,36 +81,38 @@ def test_a_model_in_two_executions_counts_once() -> None:
 
 def test_errors_of_sums_and_of_corrected_sums_are_magnitudes() -> None:
     found = [compared("a", 0.97), compared("b", 1.01), compared("c", 1.02)]
-    assert "differs from the whole model by 2.0 % (median) and 3.0 % (worst) in time." in summary(*found)
+    assert "Sums of operators differ from the whole model by 2.0 % in time on" in summary(*found)
+    assert "2.0 %, at worst 3.0 % (3 models)" in verdicts(*found)
     found = [compared("a", 0.95, 0.02), compared("b", 1.0, 0.005), compared("c", 1.03, -0.02)]
-    text = summary(*found)
-    assert (
-        "The corrected sum of all operators differs from the whole model by 1.0 % (median) and 3.0 % (worst) in time;"
-        in text
-    )
-    assert "whitelisted operators alone by 3.0 % (median) and 5.0 % (worst)." in text
-    assert "3.0 % (worst) in time (1 of 2 models);" in summary(found[0], compared("d", 1.0))
+    assert "Corrected sums of operators differ from the whole model by 1.0 % in time on" in summary(*found)
+    text = verdicts(*found)
+    assert text.index("1.0 %, at worst 3.0 % (3 models)") < text.index("3.0 %, at worst 5.0 % (3 models)")
+    assert "at worst 3.0 % (1 model)" in verdicts(found[0], compared("d", 1.0))
     # Dropped operators are no error of all operators.
-    text = summary(compared("a", 0.9, 0.01, dropped_ratio=0.08))
-    assert "differs from the whole model by 1.0 % (median) and 1.0 % (worst) in time;" in text
+    assert "1.0 %, at worst 1.0 % (1 model)" in verdicts(compared("a", 0.9, 0.01, dropped_ratio=0.08))
 
 
 def test_what_is_no_result_yet_is_in_no_headline_but_its_number_is() -> None:
     sound = [compared("a", 0.97), compared("b", 1.01)]
     flagged = replace(compared("c", 1.2), remarks=(Remark(RemarkKind.FLAGGED_WHOLE, {"flags": ("uneven",)}),))
-    text = summary(*sound, flagged, compared("d", 20.514, dropped_ratio=0.5))
-    assert "differs from the whole model by 2.0 % (median) and 3.0 % (worst) in time." in text
-    assert "Left out as no result yet: 2 sums of time (1 flagged, 1 unexplained)." in text
+    found = (*sound, flagged, compared("d", 20.514, dropped_ratio=0.5))
+    assert "differ from the whole model by 2.0 % in time" in summary(*found)
+    text = verdicts(*found)
+    assert "2.0 %, at worst 3.0 % (2 models)" in text
+    assert "1 flagged, 1 unexplained" in text
     assert "50.0 %" not in text
-    assert "No complete sum of time can be compared" in summary(flagged)
+    assert "No complete sum can be compared" in summary(flagged)
+    assert verdicts() == ""
 
 
 def test_each_device_has_a_headline_of_its_own() -> None:
     gpu = in_execution(compared("a", 0.97), "graph")
-    text = summary(gpu, compared("a", 1.1), compared("b", 1.2))
-    assert "A GPU: The sum differs from the whole model by 3.0 % (median) and 3.0 % (worst) in time." in text
-    product = COMPARED.conditions.device_product
-    assert f"{product}: The sum differs from the whole model by 15.0 % (median) and 20.0 % (worst) in time." in text
+    found = gpu, compared("a", 1.1), compared("b", 1.2)
+    text, product = summary(*found), COMPARED.conditions.device_product
+    assert f"by 3.0 % in time on A GPU, 15.0 % in time on {product} (medians)." in text
+    table = verdicts(*found)
+    assert table.index("A GPU") < table.index("at worst 3.0 % (1 model)")
+    assert table.index(product) < table.index("at worst 20.0 % (2 models)")
 
 
 # What is to be known of measurements
