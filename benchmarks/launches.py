@@ -46,7 +46,7 @@ LOOP_S, REPLAYS, REPETITIONS = 1.5e-3, 10, 9
 def operators_of(config: ModelConfig) -> list[OperatorTuple]:
     """Return the operators of a model's calls that launch kernels, in their order."""
     context = partial(autocast, config.precision, DEVICE)
-    ready = resolve(model_tuple(config), None).with_inputs(DEVICE, context)
+    ready = resolve(model_tuple(config), config.code).with_inputs(DEVICE, context)
     with context(), running_calls():
         ready.run()
     with context():
@@ -85,7 +85,7 @@ def rows(config: ModelConfig) -> Iterator[list[object]]:
     for place in PLACES:
         first = int(place * len(operators))
         own = operators[first : first + LENGTHS[-1]]
-        with torch.cuda.stream(stream), running_calls():
+        with torch.cuda.stream(stream), running_calls(), autocast(config.precision, DEVICE, keeps_casts=False):
             calls = [Layer(*operator_call(operator, DEVICE)).call for operator in own]
             in_turn(calls)
             gaps = [untraced_gap(Calls(call), stream) for call in calls]

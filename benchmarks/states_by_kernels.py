@@ -3,9 +3,10 @@
 Example: PYTHONPATH=. python benchmarks/states_by_kernels.py docs/data/states/second mpnetmodel_bf16
 
 Needs a GPU, and models that were counted on it (opcost count, opcost filter). A model's graph runs in a trace. Each of
-its kernels belongs to the call that has the kernel of this number in an eager run. Columns: the time of kernels in the
-model and in states, the gaps before them, and for the whole its time by the clock and the sum in state; in us, for one
-call in the mean.
+its kernels belongs to the call that has the kernel of this number in an eager run. A model's line has its time by the
+clock, the sum in state of the calls that have a state, the time of all others' kernels in the model, then the time of
+kernels and of the gaps before them, both in the model and in states, of a run in us. Lines of operators have those of
+one call in the mean.
 """
 
 import argparse
@@ -18,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from opcost.errors import CannotMeasureError
+from opcost.measuring.conditions import GRAPH
 from opcost.measuring.setting import Setting
 from opcost.operators.counts import CAPTURED, Case, cases_of_count
 from opcost.operators.tuples import OperatorTuple
@@ -57,13 +60,14 @@ def in_model(config: ModelConfig, setting: Setting) -> tuple[Mapping[OperatorTup
         whole = traced_behind(spans, 1)
         # The first kernel has none before it.
         gap = untraced_gap(load._eager.calls, captured.stream)
-        time_s = float(np.median(whole.time_s + (spans[:, 0, 1] - spans[:, 0, 0]) * 1e-9)) + gap.time_s
     ends = np.maximum.accumulate(spans[..., 1], axis=1)
     begins = np.maximum(spans[:, 1:, 0], ends[:, :-1])
     busy = np.median(np.maximum(ends[:, 1:] - begins, 0), axis=0)
     gaps = np.median(np.maximum(spans[:, 1:, 0] - ends[:, :-1], 0), axis=0)
+    first_s = 1e-9 * float(np.median(spans[:, 0, 1] - spans[:, 0, 0]) + np.median(gaps))
+    time_s = float(np.median(whole.time_s)) + first_s + gap.time_s
     with switched(config.precision, config.attention):
-        ready = resolve(model_tuple(config), None).with_inputs(DEVICE, context)
+        ready = resolve(model_tuple(config), setting.code).with_inputs(DEVICE, context)
         for _ in range(2):
             with context(), running_calls():
                 ready.run()
@@ -96,32 +100,33 @@ def in_state(case: Case, setting: Setting, far: float) -> tuple[Found, float]:
 def show(config: ModelConfig, setting: Setting) -> None:
     model, whole_s = in_model(config, setting)
     torch.cuda.empty_cache()
-    counts = FILTERED_COUNTS.read(config).counts
-    far, sum_s, lines = far_launches_ratio(counts, H200.near), 0.0, list[tuple[float, str]]()
+    filtered = FILTERED_COUNTS.read(config)
+    far, sum_s, lines = far_launches_ratio(filtered, H200.near), 0.0, list[tuple[float, str]]()
+    others_us = sum(call.busy_us for calls in model.values() for call in calls)
     totals = np.zeros(4)
-    for count in counts:
+    for count in filtered.counts:
         own = model.get(count.operator, [])
         cases = [one for one in cases_of_count(count, CAPTURED, H200.near) if one[0].state]
-        if not own or not cases:
+        try:
+            states = [(number, *in_state(case, setting, far)) for case, number in cases] if own else []
+        except CannotMeasureError as error:
+            print("", f"{count.operator}: {error}", sep="\t", flush=True)
             continue
-        states = [(number, *in_state(case, setting, far)) for case, number in cases]
+        if not states:
+            continue
         calls = sum(number for number, *_ in states)
         sum_s += sum(number * time_s for number, _, time_s in states)
-        figures = np.array(
-            [
-                sum(one.busy_us for one in own) / len(own),
-                sum(number * one.busy_us for number, one, _ in states) / calls,
-                sum(one.gaps_us for one in own) / len(own),
-                sum(number * one.gaps_us for number, one, _ in states) / calls,
-            ]
-        )
+        sides = [(1, one) for one in own], [(number, one) for number, one, _ in states]
+        means = [sum(number * np.array([one.busy_us, one.gaps_us]) for number, one in side) for side in sides]
+        figures = np.stack([means[0] / len(own), means[1] / calls], axis=1).ravel()
         totals += calls * figures
+        others_us -= sum(one.busy_us for one in own)
         texts = (f"{one:.2f}" for one in figures)
         places = ", ".join(case.state for case, _ in cases)
-        lines.append(
-            (abs(calls * (figures[1] - figures[0])), "\t".join([str(calls), *texts, places, str(count.operator)]))
-        )
-    print(config.name, f"{1e6 * whole_s:.1f}", f"{1e6 * sum_s:.1f}", *(f"{one:.1f}" for one in totals), sep="\t")
+        line = "\t".join([str(calls), *texts, places, str(count.operator)])
+        lines.append((abs(calls * (figures[1] - figures[0])), line))
+    times = whole_s * 1e6, sum_s * 1e6, others_us, *totals
+    print(config.name, *(f"{one:.1f}" for one in times), sep="\t")
     for _, line in sorted(lines, reverse=True)[:SHOWN]:
         print("", line, sep="\t", flush=True)
 
@@ -132,14 +137,15 @@ def main() -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help="folders in it")
     chosen = parser.parse_args()
     kernels = "kernels in the model", "in states", "gaps in the model", "in states"
-    print("model", "whole", "sum in state", *kernels, sep="\t")
+    print("model", "whole", "sum in state", "other kernels", *kernels, sep="\t")
     print("", "calls", *kernels, "states", "operator", sep="\t")
     # The first profile of a process has kernels under other marks.
     profiled(lambda mark: None)
     for name in chosen.names:
         folder = chosen.measurements / name
         for config in load_config(folder / "summary.yml", folder):
-            show(config, Setting(precision=config.precision, execution="graph", attention=config.attention))
+            setting = Setting(config.precision, GRAPH, code=config.code, attention=config.attention)
+            show(config, setting)
 
 
 main()

@@ -25,7 +25,7 @@ from opcost.columns import (
 from opcost.estimates import ratio_if_known
 from opcost.measuring.conditions import Circumstances, Conditions
 from opcost.measuring.record import Measurement, MeasurementRow
-from opcost.operators.counts import CaseColumns, OperatorCount, tuple_key
+from opcost.operators.counts import CaseColumns, OperatorCount, OperatorCounts, tuple_key
 from opcost.operators.texts import PLACEHOLDERS, Cell, Cells, cells_of, in_order, parse_operator
 from opcost.operators.tuples import value_text
 from opcost.operators.values import parse_input_data
@@ -39,9 +39,9 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True, kw_only=True)
 class DataSetRow(CaseColumns):
-    """One measurement of an operator, with what a call computes.
+    """One measurement of an operator, or of a whole model, with what a call computes.
 
-    ``key`` is that of the row in ``operator_measurements.csv``. After ``weight_zeros_ratio`` come the columns of a kind
+    ``key`` is that of the row in the database. After ``weight_zeros_ratio`` come the columns of a kind
     of operator: its parameters, arguments, and the sizes of its inputs and outputs. An export's card explains them.
     """
 
@@ -82,9 +82,13 @@ def data_tables(rows: Iterable[MeasurementRow], counts: Mapping[str, OperatorCou
     return [_table(name, of_one, counts) for name, of_one in sorted(of_kind.items())]
 
 
-def models_table(wholes: Sequence[MeasurementRow]) -> DataTable:
-    """Return the table of whole models, whose operators are in no table."""
-    return _table(MODELS, sorted(wholes, key=_place), {})
+def models_table(wholes: Sequence[MeasurementRow], counts: Mapping[str, OperatorCounts]) -> DataTable:
+    """Return the table of whole models; ``counts`` are those of models by their keys."""
+    totals = {
+        key: OperatorCount(one.model, 1, None if one.flop_missing_reason else one.total_flop, one.total_memory_bytes)
+        for key, one in counts.items()
+    }
+    return _table(MODELS, sorted(wholes, key=_place), totals)
 
 
 def table_name(operator: str) -> str:

@@ -124,8 +124,8 @@ class Measurement(Columns):
     far_launches_s: Annotated[
         float | None,
         Column(
-            "part of the time of an operator in its state, because the graph that launches it comes from memory, as in "
-            "a model that fits into no cache; empty: unknown",
+            "part of the time of an operator in its state that launches and fills of memory take longer than in its "
+            "loop, because their graph comes from memory, as in a model that fits into no cache; empty: unknown",
             FROM_0,
         ),
     ] = None

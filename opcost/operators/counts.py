@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from opcost.columns import COUNT, SHARE, Column, Columns, Values, grouped, one_of
 from opcost.operators.input_roles import only_written, patterned_inputs, shown_inputs, shows_spread
-from opcost.operators.reuse import NearLimits, Reuse, state_of
+from opcost.operators.reuse import FAR_BYTES, NearLimits, Reuse, state_of
 from opcost.operators.texts import parse_value
 from opcost.operators.tuples import (
     META,
@@ -330,11 +330,13 @@ class OperatorCounts(CountedRun, RunTotals):
     modules that were counted as one operator each, besides ``COMPOSITES``. With operations ``without_formula``,
     ``total_flop`` is that of the others, the least that the model has. ``modules`` are those that call operators, in
     the order of ``named_modules``; they are empty if unknown, as in counts before 0.3 and in the database's table.
+    ``used_bytes`` are those of distinct memory that the whole run uses, also of a part of its counts; None if unknown.
     """
 
     _: KW_ONLY
     without_formula: tuple[OperationWithoutFormula, ...] = ()
     modules: tuple[CalledModule, ...] = ()
+    used_bytes: Count | None = field(default=None, compare=False)
 
     @property
     def mistake(self) -> str | None:
@@ -425,6 +427,7 @@ def names_kept(whitelist: Collection[str], counts: Iterable[OperatorCount]) -> t
 def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
     """Split counts by a whitelist of operator names such as ``Conv2d``, matched to the name's last component."""
     names = frozenset(whitelist)
+    counts = replace(counts, used_bytes=used_bytes(counts))
     kept: list[OperatorCount] = []
     dropped: list[OperatorCount] = []
     for count in counts.counts:
@@ -433,6 +436,19 @@ def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
         is_kept = count.operator.short_name in names or (is_all and count.computes)
         (kept if is_kept else dropped).append(count)
     return Selection(replace(counts, counts=tuple(kept)), replace(counts, counts=tuple(dropped)))
+
+
+def used_bytes(counts: OperatorCounts) -> int:
+    """Return the bytes of distinct memory that a run uses: those of weights and between two uses of them.
+
+    Without weights they are the longest distance of all, of unknown ones ``FAR_BYTES``.
+    """
+    if counts.used_bytes is not None:
+        return counts.used_bytes
+    calls = [(count, one) for count in counts.counts if count.computes for one in count.reuse]
+    weights = [one.weights + (count.weight_bytes or 0) for count, one in calls if one.weights is not None]
+    others = (far for _, one in calls for far in (*one.inputs, one.code_bytes or 0))
+    return max(weights or others, default=FAR_BYTES)
 
 
 def of_phase(selection: Selection, phase: Phase) -> Selection:

@@ -47,11 +47,6 @@ class Reuse:
     code_bytes: Count | None = None
 
     @property
-    def longest_bytes(self) -> int:
-        """The longest distance; in a run with inputs or weights of its own all that the run uses."""
-        return max((*self.inputs, self.weights or 0, self.code_bytes or 0), default=0)
-
-    @property
     def text(self) -> str:
         """One word for tables: tenths of MB of inputs; of weights; number of kinds of calls; MB of outputs; of code."""
         inputs = ",".join(str(one // SMALLEST_BYTES) for one in self.inputs)

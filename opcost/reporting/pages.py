@@ -39,7 +39,7 @@ you changed the line on purpose.
 CARD = """\
 # {title}
 
-Made by `opcost export`, version {version}: {rows}, a table for each kind of operator and one for whole models.
+Made by `opcost export`, version {version}: {rows} of operators, a table for each kind{wholes}.
 They are of {devices}, with torch {torch}, from {first} to {last}. Each is the mean cost of a call, with its
 standard error and all conditions. `datapackage.json` lists the tables with their columns, sizes and hashes.
 `CITATION.cff` says how to cite them.
@@ -111,15 +111,17 @@ def _line(field: Field) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in (f'`{name}`', *others))} |"
 
 
-def data_card(rows: Sequence[MeasurementRow]) -> str:
-    """Return the page of a data set of these rows."""
-    devices = Counter(row.conditions.device_product for row in rows)
-    versions = sorted({row.conditions.torch_version for row in rows})
-    moments = sorted(row.measurement.ended_at[:10] for row in rows)
+def data_card(rows: Sequence[MeasurementRow], wholes: Sequence[MeasurementRow]) -> str:
+    """Return the page of a data set of operators and of whole models."""
+    every = [*rows, *wholes]
+    devices = Counter(row.conditions.device_product for row in every)
+    versions = sorted({row.conditions.torch_version for row in every})
+    moments = sorted(row.measurement.ended_at[:10] for row in every)
     beginning = CARD.format(
         title=DATA_SET_TITLE,
         version=__version__,
         rows=number_of(len(rows), "measurement"),
+        wholes=f", and {len(wholes)} of whole models" if wholes else "",
         devices=", ".join(f"{product} ({number})" for product, number in devices.most_common()),
         torch=", ".join(versions),
         first=moments[0],

@@ -126,34 +126,36 @@ def summary(found: Sequence[Compared], tuples: Sequence[TupleCost], reports: Seq
         f"model, {len(tuples) - unmeasured} measured operator tuples{without}, on {devices}."
     ]
     known = [one for one in _verdicts(found) if one.best]
-    sides = [
-        f"{' and '.join(f'{percent(median(one.best))} in {one.quantity}' for one in own)} on {device}"
-        for device, own in grouped(known, lambda one: one.device).items()
-    ]
-    kind = "Corrected sums" if all(one.corrected for one in known) else "Sums"
-    median_text = f"{kind} of operators differ from the whole model by {', '.join(sides)} (medians)."
-    return paragraph(
-        " ".join([*texts, median_text if sides else "No complete sum can be compared with a whole model."])
-    )
+    sides = []
+    for device, own in grouped(known, lambda one: one.device).items():
+        costs = " and ".join(f"{percent(median(one.best))} in {one.quantity}" for one in own)
+        sides.append(f"{costs} on {device}{' (corrected)' if all(one.is_corrected for one in own) else ''}")
+    medians = f"In the median, sums of operators differ from the whole model by {', '.join(sides)}."
+    return paragraph(" ".join([*texts, medians if sides else "No complete sum can be compared with a whole model."]))
 
 
 @dataclass(frozen=True)
 class _Verdict:
     """How far complete sums of a quantity on a device are from their wholes, as shares of these.
 
-    ``alone`` are those of whitelisted operators, ``corrected`` those of all with their correction. ``reasons`` has the
-    sums that are no result yet by why.
+    ``alone`` are those of whitelisted operators, ``corrected`` those of all with their correction, where it is known.
+    ``doubtful`` is the number of sums that are no result yet, ``reasons`` has how many of them have which doubt.
     """
 
     device: str
     quantity: str
     alone: Sequence[float]
     corrected: Sequence[float]
+    doubtful: int
     reasons: Mapping[str, int]
 
     @property
+    def is_corrected(self) -> bool:
+        return len(self.corrected) == len(self.alone)
+
+    @property
     def best(self) -> Sequence[float]:
-        return self.corrected or self.alone
+        return self.corrected if self.is_corrected else self.alone
 
 
 def _verdicts(found: Sequence[Compared]) -> list[_Verdict]:
@@ -173,6 +175,7 @@ def _verdict(device: str, found: Sequence[Compared], quantity: str) -> _Verdict:
         quantity,
         [abs(ratio.value - 1) for one in sound if (ratio := one.ratio(quantity)) is not None],
         [abs(rest) for rest in rests if rest is not None],
+        len(complete) - len(sound),
         Counter(doubt.value for one in complete for doubt in one.doubts(quantity)),
     )
 
@@ -187,12 +190,14 @@ def verdicts(found: Sequence[Compared]) -> str:
             for off in (one.corrected, one.alone)
         )
         reasons = ", ".join(f"{number} {reason}" for reason, number in one.reasons.items())
-        lines.append((one.device, one.quantity, *sides, reasons))
+        left_out = f"{number_of(one.doubtful, 'sum')} ({reasons})" if one.doubtful else ""
+        lines.append((one.device, one.quantity, *sides, left_out))
     usual = [found[index] for index in sorted(counted_once(found))]
     caption = (
         "How far sums are from the whole model, in the median; each model in its usual execution (a graph on a GPU)"
     )
-    return table(columns, lines, caption) + paragraph(_left_out_on_purpose(usual)) if lines else ""
+    dropped = _left_out_on_purpose(usual)
+    return table(columns, lines, caption) + paragraph(dropped) * bool(dropped) if lines else ""
 
 
 def _left_out_on_purpose(found: Sequence[Compared]) -> str:

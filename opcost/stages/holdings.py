@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from opcost.columns import grouped
 from opcost.comparing.data_set import DATA_SET_TITLE, data_columns, data_tables, models_table
@@ -255,12 +257,15 @@ class ExportReport:
 
 
 def export(
-    request: Request, kinds: Sequence[str], target: DataFolder, card: Callable[[Sequence[MeasurementRow]], str]
+    request: Request,
+    kinds: Sequence[str],
+    target: DataFolder,
+    card: Callable[[Sequence[MeasurementRow], Sequence[MeasurementRow]], str],
 ) -> ExportReport:
     """Write the measurements of operators and of whole models as a data set.
 
     ``kinds`` are names of operators as in whitelists, or qualified ones, or globs; all operators and models if there is
-    none. ``card`` makes the page of rows. Raises UserError: a table is damaged; there is no such kind, device or row;
+    none. ``card`` makes the page of both. Raises UserError: a table is damaged; there is no such kind, device or row;
     or the folder holds other files.
     """
     target.check()
@@ -281,13 +286,24 @@ def export(
     models = with_newer_pickles(counts_in(request.database.model_operators), request.folders.sound_configs())
     all_counts = (count for one in models.values() for count in one.counts)
     counts = {count.operator.key: count for count in sorted(all_counts, key=lambda count: bool(count.operations))}
-    try:
-        tables = [*data_tables(rows, counts), *([models_table(wholes)] if wholes else [])]
-    except ValueError as error:
-        raise UserError(f"{table.path}: {shortened(str(error))}; delete the line, or restore the file") from error
-    target.write(tables, data_columns(), DATA_SET_TITLE, card([*rows, *wholes]))
+    of_models = {one.model.key: one for one in models.values()}
+    with _understood(table.path):
+        tables = data_tables(rows, counts)
+    if wholes:
+        with _understood(request.database.full_model_measurements.path):
+            tables.append(models_table(wholes, of_models))
+    target.write(tables, data_columns(), DATA_SET_TITLE, card(rows, wholes))
     uncounted = sum(tuple_key(row.key) not in counts for row in rows)
     return ExportReport(len(tables) - bool(wholes), len(rows), len(wholes), uncounted)
+
+
+@contextmanager
+def _understood(path: Path) -> Iterator[None]:
+    """Convert the error of a row that is not understood to a user's."""
+    try:
+        yield
+    except ValueError as error:
+        raise UserError(f"{path}: {shortened(str(error))}; delete the line, or restore the file") from error
 
 
 def _operators(kinds: Sequence[str], operators: Collection[str]) -> set[str]:

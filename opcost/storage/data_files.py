@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -18,13 +19,17 @@ from opcost.metering.window_energy import MeteredWindowRow
 from opcost.shipped import citation
 from opcost.storage.files import replace_file
 from opcost.storage.table import CsvTable, cell_text
+from opcost.version import __version__
 
 CSV, PARQUET = FORMATS = ("csv", "parquet")
 ENDINGS = tuple(f".{one}" for one in FORMATS)
 
 PACKAGE, CARD, CITATION = "datapackage.json", "README.md", "CITATION.cff"
 PROFILE = "https://datapackage.org/profiles/2.0/datapackage.json"
-"""The list of tables and of their columns by the Data Package standard, by which an export is known."""
+"""The list of tables and of their columns by the Data Package standard."""
+
+MARK = "opcost_version"
+"""A property by which an export is known."""
 
 TYPES: Mapping[Kind, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
@@ -55,7 +60,7 @@ class DataFolder:
         self.check()
         contents = {f"{table.name}.{self.format}": encode(table) for table in tables}
         listed = [_resource(table, columns, *one) for table, one in zip(tables, contents.items(), strict=True)]
-        package = {"$schema": PROFILE, "name": "opcost", "title": title, "resources": listed}
+        package = {"$schema": PROFILE, "name": "opcost", "title": title, MARK: __version__, "resources": listed}
         configs = "".join(
             f'- config_name: "{table.name}"\n  data_files: "{name}"\n'
             for table, name in zip(tables, contents, strict=True)
@@ -81,7 +86,7 @@ class DataFolder:
         """Return the names of the tables of a former export, None if there is none."""
         try:
             found = json.loads((self.folder / PACKAGE).read_bytes())
-            names = {one["path"] for one in found["resources"]} if found["$schema"] == PROFILE else None
+            names = {one["path"] for one in found["resources"]} if MARK in found else None
         except (OSError, ValueError, LookupError, TypeError):
             return None
         return None if names is None else {name for name in names if str(name).endswith(ENDINGS)}
@@ -90,12 +95,15 @@ class DataFolder:
 def _resource(table: DataTable, columns: Sequence[Field], name: str, content: bytes) -> dict[str, object]:
     """Return the description of a table's file: its size, its hash, and its columns with their units."""
     known = {field.name: field for field in columns}
+    # ``input_0_size_1`` is described as ``input_N_size_M``.
+    places = [(re.compile(re.sub("NAME|[NM]", ".+", name)), field) for name, field in known.items()]
     fields: list[dict[str, object]] = []
     for column, kind in table.columns.items():
         described: dict[str, object] = {"name": column, "type": TYPES[kind]}
         if kind is bool and name.endswith(CSV):
             described |= {"trueValues": ["True"], "falseValues": ["False"]}
-        if field := known.get(column):
+        fitting = (field for pattern, field in places if pattern.fullmatch(column))
+        if field := known.get(column) or next(fitting, None):
             described |= {"unit": field.unit} if field.unit else {}
             # A text may be empty without being unknown.
             required = kind is not str and not field.may_be_empty

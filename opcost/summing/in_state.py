@@ -16,9 +16,9 @@ from opcost.estimates import Estimate, sum_of_independent
 from opcost.measuring.conditions import STATE, Conditions
 from opcost.measuring.flags import flags_of, joined_notes
 from opcost.measuring.record import MeasurementRow
-from opcost.operators.counts import Case, OperatorCount
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts, used_bytes
 from opcost.operators.input_roles import is_restored
-from opcost.operators.reuse import FAR_BYTES, NearLimits
+from opcost.operators.reuse import NearLimits
 from opcost.operators.tuples import distinct_specs
 
 
@@ -93,7 +93,8 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
     The errors of the energy are those of both rows, without those of the card's constants, which all calls share.
     """
     measured, base, caches = row.measurement, warm.measurement, caches_of(row.conditions)
-    time_s = measured.time_s - (1 - case.far_launches_ratio) * (measured.far_launches_s or 0.0)
+    far_s = measured.far_launches_s
+    time_s = measured.time_s - (1 - case.far_launches_ratio) * (far_s or 0.0)
     counted = case.counted
     if counted is None:
         raise ValueError("the energy of a state needs what was counted of the call")
@@ -117,6 +118,7 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
     completed = replace(
         found,
         energy_missing_reason=None if energy is not None else base.energy_missing_reason or UNKNOWN_ENERGY,
+        far_launches_s=None if far_s is None else case.far_launches_ratio * far_s,
         power_w=None if power_w is None else power_w.value,
         power_standard_error_w=None if power_w is None else power_w.standard_error,
         power_readings=base.power_readings,
@@ -129,10 +131,9 @@ def in_state(row: MeasurementRow, warm: MeasurementRow, case: Case) -> tuple[Mea
     return replace(row, measurement=completed), added
 
 
-def far_launches_ratio(counts: Iterable[OperatorCount], limits: NearLimits) -> float:
+def far_launches_ratio(counts: OperatorCounts, limits: NearLimits) -> float:
     """Return the share of a run's launches that come from memory: each part of its graph was read a whole run ago."""
-    run_bytes = max((reuse.longest_bytes for count in counts for reuse in count.reuse), default=FAR_BYTES)
-    return limits.missed_ratio(run_bytes)
+    return limits.missed_ratio(used_bytes(counts))
 
 
 def shared_error_j(calls: Iterable[tuple[int, Added]], conditions: Conditions) -> float:

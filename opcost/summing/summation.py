@@ -372,7 +372,7 @@ def _rows_of(counts: OperatorCounts, measurements: Measurements, conditions: Con
     found, limits = [], limits_of(conditions)
     # Once, since conditions keep their key.
     warm = conditions if limits is None else replace(conditions, cache=WARM)
-    far_launches = 1.0 if limits is None else far_launches_ratio(counts.counts, limits)
+    far_launches = 1.0 if limits is None else far_launches_ratio(counts, limits)
     for count in counts.counts:
         calls = []
         for case, occurrences in cases_of_count(count, input_data, limits):

@@ -1,5 +1,6 @@
 """Figures of the report: magnitudes, shares and units, compared with figures that a test declares."""
 
+import re
 from dataclasses import replace
 from html import unescape
 from types import SimpleNamespace
@@ -81,13 +82,18 @@ def test_a_model_in_two_executions_counts_once() -> None:
 
 def test_errors_of_sums_and_of_corrected_sums_are_magnitudes() -> None:
     found = [compared("a", 0.97), compared("b", 1.01), compared("c", 1.02)]
-    assert "Sums of operators differ from the whole model by 2.0 % in time on" in summary(*found)
+    assert "In the median, sums of operators differ from the whole model by 2.0 % in time on" in summary(*found)
+    assert "(corrected)" not in summary(*found)
     assert "2.0 %, at worst 3.0 % (3 models)" in verdicts(*found)
     found = [compared("a", 0.95, 0.02), compared("b", 1.0, 0.005), compared("c", 1.03, -0.02)]
-    assert "Corrected sums of operators differ from the whole model by 1.0 % in time on" in summary(*found)
+    assert re.search(r"by 1.0 % in time on [^.]* \(corrected\)\.", summary(*found))
     text = verdicts(*found)
     assert text.index("1.0 %, at worst 3.0 % (3 models)") < text.index("3.0 %, at worst 5.0 % (3 models)")
-    assert "at worst 3.0 % (1 model)" in verdicts(found[0], compared("d", 1.0))
+    # A correction of some is none of all.
+    some = found[0], compared("d", 0.9)
+    assert "at worst 3.0 % (1 model)" in verdicts(*some)
+    assert "by 7.5 % in time on" in summary(*some)
+    assert "(corrected)" not in summary(*some)
     # Dropped operators are no error of all operators.
     assert "1.0 %, at worst 1.0 % (1 model)" in verdicts(compared("a", 0.9, 0.01, dropped_ratio=0.08))
 
@@ -99,7 +105,7 @@ def test_what_is_no_result_yet_is_in_no_headline_but_its_number_is() -> None:
     assert "differ from the whole model by 2.0 % in time" in summary(*found)
     text = verdicts(*found)
     assert "2.0 %, at worst 3.0 % (2 models)" in text
-    assert "1 flagged, 1 unexplained" in text
+    assert "2 sums (1 flagged, 1 unexplained)" in text
     assert "50.0 %" not in text
     assert "No complete sum can be compared" in summary(flagged)
     assert verdicts() == ""
@@ -109,7 +115,7 @@ def test_each_device_has_a_headline_of_its_own() -> None:
     gpu = in_execution(compared("a", 0.97), "graph")
     found = gpu, compared("a", 1.1), compared("b", 1.2)
     text, product = summary(*found), COMPARED.conditions.device_product
-    assert f"by 3.0 % in time on A GPU, 15.0 % in time on {product} (medians)." in text
+    assert f"by 3.0 % in time on A GPU, 15.0 % in time on {product}." in text
     table = verdicts(*found)
     assert table.index("A GPU") < table.index("at worst 3.0 % (1 model)")
     assert table.index(product) < table.index("at worst 20.0 % (2 models)")

@@ -52,6 +52,7 @@ def test_every_row_is_exported_with_its_figures(tmp_path: Path) -> None:
     tables = {path: read(tmp_path / path) for path in package(tmp_path)}
     models = tables.pop("whole_models.csv")
     assert sorted(models["time_s"]) == pytest.approx(sorted(wholes["time_s"]))
+    assert (models["flop"] > 0).all()
     assert {f"{operator}.csv" for operator in set(rows["operator"])} == set(tables)
     assert report == ExportReport(len(tables), len(rows), len(wholes), 0)
     all_rows = pandas.concat(tables.values())
@@ -112,6 +113,7 @@ def test_the_package_describes_each_table(tmp_path: Path) -> None:
         assert list(fields) == list(frame.columns)
         assert table["rows"] == len(frame)
         assert fields["time_s"]["unit"] == "s"
+        assert [name for name, field in fields.items() if not field.get("description")] == []
         for name, field in fields.items():
             values = frame[name].dropna()
             assert not (field.get("constraints", {}).get("required") and len(values) < len(frame)), name
@@ -127,6 +129,7 @@ def test_the_card_names_the_tables_as_data_hubs_read_them(tmp_path: Path) -> Non
     configs = yaml.safe_load(head)["configs"]
     assert [one["data_files"] for one in configs] == list(package(tmp_path)) == ["torch.nn.Linear.csv"]
     assert "NVIDIA H200" in text
+    assert "whole models" not in text.split("## Columns")[0]
     assert "with torch 2." in text
 
 
@@ -165,6 +168,14 @@ def test_a_row_that_is_no_operator_tuple_is_a_line(tmp_path: Path) -> None:
     row = simulated_row(OperatorTuple("torch.nn.ReLU", (), (TensorSpec((4, 4), "float32"),)))
     table.append(type(row)(**{**vars(row), "inputs": "float32[4"}))
     with pytest.raises(UserError, match="operator_measurements.csv: .*; delete the line, or restore the file$"):
+        exported(tmp_path / "to", database=tmp_path)
+
+
+def test_a_whole_that_is_no_model_is_a_line_of_its_own_table(tmp_path: Path) -> None:
+    shutil.copy(SMALL / "operator_measurements.csv", tmp_path)
+    row = simulated_row(OperatorTuple("torchvision.models.resnet18", (), (TensorSpec((4, 4), "float32"),)))
+    Database(tmp_path).full_model_measurements.append(type(row)(**{**vars(row), "inputs": "float32[4"}))
+    with pytest.raises(UserError, match=r"full_model_measurements.csv: .*; delete the line, or restore the file$"):
         exported(tmp_path / "to", database=tmp_path)
 
 

@@ -20,6 +20,7 @@ FIELDS = (Field("time_s", float, False, Column("per iteration")),)
 TABLE = DataTable("torch.nn.ReLU", {"time_s": float}, ((1e-5,), (2e-5,)))
 OTHER = DataTable("torch.nn.GELU", {"time_s": float}, ((3e-5,),))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
+FOREIGN = b'{"$schema": "https://datapackage.org/profiles/2.0/datapackage.json", "resources": [{"path": "a.csv"}]}'
 VALUES = {
     bool: st.booleans(),
     # With empty cells, pandas reads integers as floats.
@@ -100,7 +101,7 @@ def test_a_former_export_is_replaced_and_files_of_the_user_stay(tmp_path):
 
 @pytest.mark.parametrize("name", ["notes.txt", "datapackage.json"])
 def test_a_folder_with_other_files_is_refused(tmp_path, name):
-    for content in (b"mine", b"", b"\xff", b"{}", b"[1]", b'{"resources": 1}'):
+    for content in (b"mine", b"", b"\xff", b"{}", b"[1]", b'{"resources": 1}', FOREIGN):
         (tmp_path / name).write_bytes(content)
         for act in (DataFolder(tmp_path).check, lambda: written(tmp_path, TABLE)):
             with pytest.raises(UserError, match="holds other files than an export; name a new folder with --to$"):

@@ -1,10 +1,12 @@
 """The bytes that a call moves in its state beyond those of its warm loop, and the energy that follows."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opcost.operators.counts import Case, OperatorCount, cases_of_count
+from opcost.operators.counts import Case, OperatorCount, OperatorCounts, cases_of_count, select
 from opcost.operators.reuse import FAR_BYTES, NearLimits, Reuse, Use, reuses
 from opcost.operators.tuples import OperatorTuple, TensorSpec
 from opcost.summing.in_state import H200, bytes_added, far_launches_ratio
@@ -34,6 +36,10 @@ def count(
 
 def function(name: str, *inputs: TensorSpec) -> OperatorTuple:
     return OperatorTuple(name, (), inputs, mode=None)
+
+
+def run(*counts: OperatorCount) -> OperatorCounts:
+    return OperatorCounts(function("model"), counts, 0, 0, 0, "2.11", "cuda")
 
 
 RELU = function("torch.relu", spec(20))
@@ -114,14 +120,24 @@ def test_a_run_of_one_call_adds_nothing_to_its_loop(read, written):
 @pytest.mark.parametrize(("run_mb", "ratio"), [(30, 0.0), (50, 0.5), (70, 1.0)])
 def test_launches_come_from_memory_in_runs_that_fit_into_no_cache(run_mb, ratio):
     """Weights were last used a whole run ago, as the graph was."""
-    weights = ((0, (run_mb - 10) * MB),)
-    uses = [Use((), weights, ((1, 5 * MB),), (), "first"), Use(((1, 5 * MB),), (), ((2, 5 * MB),), (), "second")]
-    found = far_launches_ratio([count(RELU, 20, 20, tuple(reuses(uses)))], LIMITS)
-    assert found == pytest.approx(ratio, abs=0.15)
+    own = ((0, (run_mb - 10) * MB),)
+    uses = [Use((), own, ((1, 5 * MB),), (), "first"), Use(((1, 5 * MB),), (), ((2, 5 * MB),), (), "second")]
+    found = zip(reuses(uses), (run_mb - 10, None), strict=True)
+    first, second = (count(RELU, 20, 20, (one,), weights) for one, weights in found)
+    assert far_launches_ratio(run(first, second), LIMITS) == pytest.approx(ratio, abs=0.15)
+
+
+def test_a_part_of_a_run_has_its_launches_and_calls_without_memory_say_nothing():
+    small, unknown = Reuse((0,), 19 * MB, 5, 0, MB), Reuse((FAR_BYTES,), None, 99, None, FAR_BYTES)
+    nothing = replace(count(function("torch.nn.functional.dropout", spec(1)), 0, 0, (unknown,)), memory_bytes=0)
+    counts = run(count(RELU, 20, 20, (small,)), count(function("torch.cat", spec(1)), 1, 1, (unknown,)), nothing)
+    assert far_launches_ratio(counts, LIMITS) == 0
+    selection = select(counts, ("cat",))
+    assert [far_launches_ratio(part, LIMITS) for part in (selection.kept, selection.dropped)] == [0, 0]
 
 
 def test_a_run_of_unknown_size_has_far_launches():
-    assert far_launches_ratio([count(RELU, 20, 20)], LIMITS) == 1
+    assert far_launches_ratio(run(count(RELU, 20, 20)), LIMITS) == 1
 
 
 def test_limits_of_an_h200_have_an_order():
