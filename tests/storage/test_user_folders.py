@@ -90,7 +90,7 @@ def test_shipped_folders_that_are_not_there_are_not_read(
     monkeypatch.setattr("sys.argv", ["opcost", "check", "--home", str(home)])
     assert main() == 0
     exported = DataFolder(tmp_path / "data")
-    exported.write([], [], "")
+    exported.write([], [], "", "")
     assert not (exported.folder / CITATION).exists()
 
 
