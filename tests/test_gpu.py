@@ -47,7 +47,7 @@ from opcost.running.bench import open_child_bench
 from opcost.running.qualification import qualified
 from opcost.running.request import RunRequest
 from opcost.stages.verify import compare_kernels
-from opcost.storage.configs import ModelFolders, load_config, model_tuple
+from opcost.storage.configs import ModelConfig, ModelFolders, load_config, model_tuple
 from opcost.storage.database import Database
 from opcost.torch_backend.alone import difference, replay_device
 from opcost.torch_backend.call_states import eviction
@@ -334,12 +334,33 @@ def kernels_of(run: Call) -> Counter[str]:
 STEP, PROMPT = "input_size: [4, 1]\nmode: decode\ncontext: 128", "input_size: [2, 64]\nmode: prefill"
 
 
+def llama(folder: Path, keys: str, form: str, backend: str) -> ModelConfig:
+    sizes = "hidden_size: 512, intermediate_size: 512, num_hidden_layers: 2, num_attention_heads: 8"
+    path = folder / "llama" / "summary.yml"
+    path.parent.mkdir()
+    path.write_text(
+        "model_name: transformers:LlamaForCausalLM\n"
+        f"arguments: {{{sizes}, num_key_value_heads: 2, attn_implementation: {form}}}\n"
+        f"{keys}\nprecision: bf16\nattention: {backend}\ndone: false\n"
+    )
+    (config,) = load_config(path, path.parent)
+    return config
+
+
+@pytest.mark.parametrize("keys", [STEP, PROMPT])
+def test_attention_whose_mask_is_made_on_the_host_runs_eagerly_with_a_note(tmp_path: Path, keys: str) -> None:
+    pytest.importorskip("transformers")
+    case, setting = Case(model_tuple(llama(tmp_path, keys, "eager", "torch-default"))), Setting(precision="bf16")
+    with Workloads(GPU)(case, setting) as load:
+        assert load.execution == "eager"
+        assert load.notes == "eager: it synchronises with the GPU"
+
+
 @pytest.mark.parametrize(
     ("keys", "form", "backend"),
     [
         (STEP, "sdpa", "torch-default"),
         (STEP, "sdpa", "math"),
-        (STEP, "eager", "torch-default"),
         (STEP, "copied", "efficient"),
         (STEP, "packed", "efficient"),
         (STEP, "unmasked", "torch-default"),
@@ -348,7 +369,6 @@ STEP, PROMPT = "input_size: [4, 1]\nmode: decode\ncontext: 128", "input_size: [2
         (PROMPT, "sdpa", "torch-default"),
         (PROMPT, "sdpa", "flash"),
         (PROMPT, "sdpa", "math"),
-        (PROMPT, "eager", "torch-default"),
         (PROMPT, "copied", "efficient"),
         (PROMPT, "copied", "cudnn"),
     ],
@@ -357,16 +377,7 @@ def test_a_captured_decode_step_or_prefill_runs_the_kernels_of_an_eager_one_with
     tmp_path: Path, keys: str, form: str, backend: str
 ) -> None:
     pytest.importorskip("transformers")
-    sizes = "hidden_size: 512, intermediate_size: 512, num_hidden_layers: 2, num_attention_heads: 8"
-    path = tmp_path / "llama" / "summary.yml"
-    path.parent.mkdir()
-    path.write_text(
-        "model_name: transformers:LlamaForCausalLM\n"
-        f"arguments: {{{sizes}, num_key_value_heads: 2, attn_implementation: {form}}}\n"
-        f"{keys}\nprecision: bf16\nattention: {backend}\ndone: false\n"
-    )
-    (config,) = load_config(path, path.parent)
-    found = {}
+    config, found = llama(tmp_path, keys, form, backend), {}
     for execution in ("graph", "eager"):
         setting = Setting(precision="bf16", execution=execution, attention=backend)
         with Workloads(GPU)(Case(model_tuple(config)), setting) as load:
