@@ -385,8 +385,10 @@ def _sweep(rows: Sequence[SweepSizeRow]) -> str:
         markup.table(pieces_columns, pieces, "Fit by pieces") if pieces else "",
         *(paragraph(f"{row.place.axis} {row.place.size}: {row.failure}") for row in rows if row.failure),
     ]
-    place = f"{first.conditions.device_product}, {first.conditions.execution}"
-    return markup.folded(f"{first.place.model} ({place})", "".join(parts))
+    conditions = first.conditions
+    run = f"{conditions.execution}, {conditions.precision}, loops of {first.loop_s:g} s"
+    place = f"{conditions.device_product}, board {board_of(first.device_uuid)}, {run}"
+    return markup.folded(f"{first.place.model} over {axis} ({place})", "".join(parts))
 
 
 def layers(

@@ -115,7 +115,9 @@ def test_the_subcommand_changes_no_table_and_names_and_device_choose_the_sweeps(
     tables = {file: file.read_bytes() for file in campaign.database.folder.rglob("*") if file.is_file()}
     assert main() == 0
     assert {file: file.read_bytes() for file in campaign.database.folder.rglob("*") if file.is_file()} == tables
-    shown = set(re.findall(r"<summary>(\S+[^<]*) \([^<]*, eager\)</summary>", path.read_text(encoding="utf-8")))
+    shown = set(
+        re.findall(r"<summary>(\S+[^<]*) over size \([^<]*, eager, [^<]*\)</summary>", path.read_text(encoding="utf-8"))
+    )
     assert shown == sweeps
 
 
