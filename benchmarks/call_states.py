@@ -7,7 +7,8 @@ so many bytes of other data. --code: a call behind so many kinds of other kernel
 in a state, with its error and the time that it took, by the precision that was asked for. --behind: the time of a call
 as a difference, with rests of so many microseconds behind it, as a difference before a kernel that hides what the call
 leaves to write back, and as it is measured: in a trace, with what loops of the call take more.
---loops: loops of calls by size, whose bytes from and to memory `ncu --clock-control none --cache-control none
+--written: a call behind evictions that leave written data in the cache, and behind some that leave data that were only
+read. --loops: loops of calls by size, whose bytes from and to memory `ncu --clock-control none --cache-control none
 --replay-mode app-range --metrics dram__bytes_read.sum,dram__bytes_write.sum` counts. --energy: time and energy of calls
 in loops of themselves, of copies with other inputs in turn, with other outputs in turn, and of both, and behind other
 kinds of kernels; then the power of waiting and the energy of bytes that follow from them.
@@ -168,6 +169,37 @@ def behind_rows(rests_us: list[int]) -> Iterator[list[object]]:
             yield [name, state, *row, f"{1e6 * gap.time_s:.2f}", f"{1e6 * gap.idle_s:.2f}"]
 
 
+class Reading(Eviction):
+    """An eviction that leaves data in the cache that were only read, as the products before a product do."""
+
+    def data(self) -> None:
+        super().data()
+        torch.sum(self._read)
+
+
+def products_in_fp32_and_bf16() -> Iterator[tuple[str, Layer]]:
+    for rows, inner, outer, dtype in (
+        *((197, 768, 3072, torch.float32), (197, 3072, 768, torch.float32), (32, 4096, 4096, torch.bfloat16)),
+        *((32, 9216, 4096, torch.bfloat16), (1, 4096, 14336, torch.bfloat16), (32, 4096, 14336, torch.bfloat16)),
+        *((8, 2048, 2048, torch.bfloat16), (2048, 512, 2048, torch.bfloat16)),
+    ):
+        args = [torch.randn(shape, device=DEVICE, dtype=dtype) for shape in ((rows, inner), (outer, inner))]
+        yield f"linear {inner}-{outer}, {rows} rows, {str(dtype).rpartition('.')[2]}", Layer(F.linear, tuple(args), {})
+
+
+def written_rows() -> Iterator[list[object]]:
+    evictions = Eviction(DEVICE), Reading(DEVICE)
+    for name, layer in (*products_in_fp32_and_bf16(), *operators()):
+        tensors, row = distinct_tensors(layer.args, layer.kwargs), list[object]()
+        # The first input was written just before; weights and others come from memory.
+        state = CallState((Place.NEAR, *(Place.FAR,) * (len(tensors) - 1)), False, Place.FAR)
+        for evict in evictions:
+            calls = calls_in_state(layer, state, evict)
+            found_us, error_us, _ = timed_in(beside(EagerWorkload(calls, DEVICE), is_traced=True), PRECISION)
+            row.append(f"{found_us:.2f} ± {error_us:.2f}")
+        yield [name, f"{sum(one.nbytes for one in tensors) / MB:.1f} MB", *row]
+
+
 def run_loops(sizes_mb: list[int]) -> None:
     """Run loops of calls by the size of their input, each in a range of its own for ncu."""
     for size in sizes_mb:
@@ -294,7 +326,7 @@ def show_energies(database: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for part in ("data", "code", "precision", "behind", "loops"):
+    for part in ("data", "code", "precision", "behind", "written", "loops"):
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--energy", type=Path, metavar="DATABASE", help="folder for the meters' qualification and logs")
     chosen = parser.parse_args()
@@ -317,6 +349,8 @@ def main() -> None:
             rests = [0, 5, 20]
             heads = ["", "", *rests, "before a slow kernel", "in a trace", "gap", "idle"]
             show("us of a call, by rests behind it", heads, behind_rows(rests))
+        if chosen.written:
+            show("us of a call behind evictions", ["", "that write", "that end reading"], written_rows())
         if chosen.loops:
             run_loops([4, 8, 13, 16, 20, 26, 32, 40, 51, 64, 103])
         if chosen.precision:
