@@ -7,28 +7,17 @@ their kernels and gaps in a trace and what loops of each call alone take beyond 
 """
 
 import argparse
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from opcost.measuring.workload import Calls
 from opcost.operators.tuples import OperatorTuple
-from opcost.sources.models import resolve
-from opcost.stages.verify import profiled_calls
-from opcost.storage.configs import ModelConfig, load_config, model_tuple
-from opcost.torch_backend.cuda_graph import (
-    CapturedCalls,
-    capture_again,
-    device_time_s,
-    kernel_spans,
-    time_in_graph_s,
-    traced_behind,
-    untraced_gap,
-)
+from opcost.stages.verify import profiled_model
+from opcost.storage.configs import ModelConfig, load_config
+from opcost.torch_backend.cuda_graph import capture_again, kernel_spans, time_in_graph_s, untraced_gap
 from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.probes import profiled
 from opcost.torch_backend.repeated_calls import Layer
@@ -40,17 +29,12 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 PLACES = (0.25, 0.5)
 """Where in a model the loops begin."""
 
-LOOP_S, REPLAYS, REPETITIONS = 1.5e-3, 10, 9
+CYCLES = 10
 
 
 def operators_of(config: ModelConfig) -> list[OperatorTuple]:
     """Return the operators of a model's calls that launch kernels, in their order."""
-    context = partial(autocast, config.precision, DEVICE)
-    ready = resolve(model_tuple(config), config.code).with_inputs(DEVICE, context)
-    with context(), running_calls():
-        ready.run()
-    with context():
-        operators, kernels = profiled_calls(ready, config.composites)
+    operators, kernels = profiled_model(config, DEVICE, config.code)
     marks = {kernel.mark for kernel in kernels}
     return [one for number, one in enumerate(operators) if str(number) in marks]
 
@@ -58,24 +42,6 @@ def operators_of(config: ModelConfig) -> list[OperatorTuple]:
 def in_turn(calls: Sequence[Callable[[], object]]) -> None:
     for call in calls:
         call()
-
-
-def loop_of(cycle: Callable[[], object], stream: torch.cuda.Stream) -> tuple[float, float, float, int]:
-    """Return the time of a cycle in s, that and its idle part in a trace, and its number of kernels."""
-    cycle()
-    number = min(max(round(LOOP_S / time_in_graph_s(cycle, 1, DEVICE)), 1), 200)
-    one, two = (capture_again(cycle, calls, stream) for calls in (number, 2 * number))
-
-    def replays_s(captured: CapturedCalls) -> float:
-        captured.replay(1)
-        more, single = (device_time_s(partial(captured.replay, times), stream) for times in (1 + REPLAYS, 1))
-        return (more - single) / REPLAYS
-
-    time_s = statistics.median(replays_s(two) - replays_s(one) for _ in range(REPETITIONS)) / number
-    spans = kernel_spans(two, REPLAYS)
-    traced = traced_behind(spans.reshape(REPLAYS, -1, 2), spans.shape[1])
-    traced_s, idle_s = (float(np.median(each)) / (2 * number - 1) for each in (traced.time_s, traced.idle_s))
-    return time_s, traced_s, idle_s, spans.shape[1]
 
 
 def rows(config: ModelConfig) -> Iterator[list[object]]:
@@ -92,11 +58,14 @@ def rows(config: ModelConfig) -> Iterator[list[object]]:
             for length in LENGTHS:
                 if length > len(calls):
                     break
-                time_s, traced_s, idle_s, kernels = loop_of(partial(in_turn, calls[:length]), stream)
-                beyond_s, alone_s = (sum(getattr(gap, name) for gap in gaps[:length]) for name in ("time_s", "idle_s"))
-                expected_s = traced_s + beyond_s, traced_s - idle_s + alone_s + beyond_s
-                errors = [f"{each / time_s - 1:+.2%}" for each in expected_s]
-                yield [first, length, kernels, f"{1e6 * time_s:.1f}", f"{1e6 * idle_s / kernels:.2f}", *errors]
+                cycle = partial(in_turn, calls[:length])
+                gap, time_s = untraced_gap(Calls(cycle), stream), time_in_graph_s(cycle, CYCLES, DEVICE) / CYCLES
+                kernels = kernel_spans(capture_again(cycle, 1, stream), 1).shape[1]
+                beyond_s, idle_s = (sum(getattr(one, name) for one in gaps[:length]) for name in ("time_s", "idle_s"))
+                # With all else as in the trace of the loop.
+                errors_s = beyond_s - gap.time_s, beyond_s + idle_s - gap.time_s - gap.idle_s
+                errors = [f"{each / time_s:+.2%}" for each in errors_s]
+                yield [first, length, kernels, f"{1e6 * time_s:.1f}", f"{1e6 * gap.idle_s / kernels:.2f}", *errors]
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ import argparse
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +24,13 @@ from opcost.measuring.setting import Setting
 from opcost.operators.counts import CAPTURED, Case, cases_of_count
 from opcost.operators.tuples import OperatorTuple
 from opcost.running.apparatus import Workloads
-from opcost.sources.models import resolve
-from opcost.stages.verify import profiled_calls
+from opcost.stages.verify import profiled_model
 from opcost.storage.configs import ModelConfig, load_config, model_tuple
 from opcost.storage.model_counts import FILTERED_COUNTS
 from opcost.summing.in_state import H200, far_launches_ratio
 from opcost.torch_backend.cuda_graph import kernel_spans, traced_behind, untraced_gap
-from opcost.torch_backend.passes import running_calls
 from opcost.torch_backend.probes import profiled
-from opcost.torch_backend.switches import autocast, switched
+from opcost.torch_backend.switches import switched
 from opcost.torch_backend.workload import GraphWorkload, TracedWorkload
 
 DEVICE = "cuda"
@@ -51,7 +48,6 @@ class Found:
 
 def in_model(config: ModelConfig, setting: Setting) -> tuple[Mapping[OperatorTuple, list[Found]], float]:
     """Return the calls of each operator in a trace of the model's graph, and the time of the model in s."""
-    context = partial(autocast, config.precision, DEVICE)
     with Workloads(DEVICE)(Case(model_tuple(config)), setting) as load:
         assert isinstance(load, GraphWorkload), load.notes
         captured = load.single()
@@ -67,12 +63,7 @@ def in_model(config: ModelConfig, setting: Setting) -> tuple[Mapping[OperatorTup
     first_s = 1e-9 * float(np.median(spans[:, 0, 1] - spans[:, 0, 0]) + np.median(gaps))
     time_s = float(np.median(whole.time_s)) + first_s + gap.time_s
     with switched(config.precision, config.attention):
-        ready = resolve(model_tuple(config), setting.code).with_inputs(DEVICE, context)
-        for _ in range(2):
-            with context(), running_calls():
-                ready.run()
-        with context():
-            operators, kernels = profiled_calls(ready, config.composites)
+        operators, kernels = profiled_model(config, DEVICE, setting.code)
     assert len(kernels) == spans.shape[1], "an eager run has other kernels"
     of_calls: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for kernel, one, gap_ns in zip(kernels[1:], busy, gaps, strict=True):

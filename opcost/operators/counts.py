@@ -427,7 +427,6 @@ def names_kept(whitelist: Collection[str], counts: Iterable[OperatorCount]) -> t
 def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
     """Split counts by a whitelist of operator names such as ``Conv2d``, matched to the name's last component."""
     names = frozenset(whitelist)
-    counts = replace(counts, used_bytes=used_bytes(counts))
     kept: list[OperatorCount] = []
     dropped: list[OperatorCount] = []
     for count in counts.counts:
@@ -435,7 +434,8 @@ def select(counts: OperatorCounts, whitelist: Collection[str]) -> Selection:
         is_all = EVERYTHING in names or count.phase in (Phase.BACKWARD, Phase.OPTIMIZER)
         is_kept = count.operator.short_name in names or (is_all and count.computes)
         (kept if is_kept else dropped).append(count)
-    return Selection(replace(counts, counts=tuple(kept)), replace(counts, counts=tuple(dropped)))
+    of_run = used_bytes(counts)
+    return Selection(*(replace(counts, counts=tuple(part), used_bytes=of_run) for part in (kept, dropped)))
 
 
 def used_bytes(counts: OperatorCounts) -> int:

@@ -36,7 +36,7 @@ from opcost.reporting.charts import QUANTITIES, Compared, RooflinePlot, compared
 from opcost.reporting.charts import roofline as drawn_roofline
 from opcost.reporting.model_tables import FIGURES, layer_in_words, missing_notes
 from opcost.reporting.power_traces import readings_of_log, trace_of
-from opcost.reporting.report_sections import board_of, counted_once, roof_place, roofs_of, without_identities
+from opcost.reporting.report_sections import board_of, roof_place, roofs_of, without_identities
 from opcost.reporting.sweeps import PIECES, size_columns, size_curves
 from opcost.reporting.tables import Column, titled
 from opcost.running.request import Request
@@ -395,7 +395,7 @@ def layers(
     found: Sequence[Compared], proposals: Proposals = NO_PROPOSALS, counted: Mapping[str, OperatorCounts] = NO_COUNTS
 ) -> str:
     """Return a tree for each model, in its usual execution, whose counts, or those of ``counted``, have paths."""
-    usual = [found[index] for index in sorted(counted_once(found))]
+    usual = report_sections.usual_ones(found)
     counts = {one.row.name: with_paths(one.comparison.counts, counted.get(one.row.name)) for one in usual}
     known = [one for one in usual if counts[one.row.name].modules]
     about = (

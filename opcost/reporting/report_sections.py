@@ -159,8 +159,7 @@ class _Verdict:
 
 
 def _verdicts(found: Sequence[Compared]) -> list[_Verdict]:
-    usual = [found[index] for index in sorted(counted_once(found))]
-    of_device = grouped(usual, lambda one: one.row.conditions.device_product)
+    of_device = grouped(usual_ones(found), lambda one: one.row.conditions.device_product)
     return [_verdict(device, own, name) for device, own in of_device.items() for name, _ in charts.QUANTITIES]
 
 
@@ -192,11 +191,10 @@ def verdicts(found: Sequence[Compared]) -> str:
         reasons = ", ".join(f"{number} {reason}" for reason, number in one.reasons.items())
         left_out = f"{number_of(one.doubtful, 'sum')} ({reasons})" if one.doubtful else ""
         lines.append((one.device, one.quantity, *sides, left_out))
-    usual = [found[index] for index in sorted(counted_once(found))]
     caption = (
         "How far sums are from the whole model, in the median; each model in its usual execution (a graph on a GPU)"
     )
-    dropped = _left_out_on_purpose(usual)
+    dropped = _left_out_on_purpose(usual_ones(found))
     return table(columns, lines, caption) + paragraph(dropped) * bool(dropped) if lines else ""
 
 
@@ -236,6 +234,10 @@ def errors(found: Sequence[Compared]) -> str:
         "corrections help, squares are nearer to zero than circles; their intervals include the method's own error."
     )
     return figure(charts.error_chart(_complete(found)), caption)
+
+
+def usual_ones(found: Sequence[Compared]) -> list[Compared]:
+    return [found[index] for index in sorted(counted_once(found))]
 
 
 def counted_once(found: Sequence[Compared]) -> frozenset[int]:

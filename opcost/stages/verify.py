@@ -321,16 +321,21 @@ def profiled_calls(ready: ReadyModel, composites: Collection[str]) -> tuple[list
     return operators, profiled(run)
 
 
-def _in_model(
-    config: ModelConfig, device: str, code: UserCode | None
-) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
+def profiled_model(config: ModelConfig, device: str, code: UserCode | None) -> tuple[list[OperatorTuple], list[Kernel]]:
+    """Return the same of a model that has run before."""
     context = partial(autocast, config.precision, device)
     ready = resolve(model_tuple(config), code).with_inputs(device, context)
     for _ in range(2):
         with context(), running_calls():
             ready.run()
     with context():
-        operators, kernels = profiled_calls(ready, config.composites)
+        return profiled_calls(ready, config.composites)
+
+
+def _in_model(
+    config: ModelConfig, device: str, code: UserCode | None
+) -> tuple[Launched, dict[OperatorTuple, list[Launched]]]:
+    operators, kernels = profiled_model(config, device, code)
     calls: dict[OperatorTuple, list[Launched]] = {}
     for mark, launched in _by_mark(kernels).items():
         calls.setdefault(operators[mark], []).append(Launched.of(launched))

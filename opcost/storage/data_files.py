@@ -59,7 +59,9 @@ class DataFolder:
             import_module("pyarrow")
         self.check()
         contents = {f"{table.name}.{self.format}": encode(table) for table in tables}
-        listed = [_resource(table, columns, *one) for table, one in zip(tables, contents.items(), strict=True)]
+        # ``input_0_size_1`` is described as ``input_N_size_M``.
+        known = [(re.compile(re.sub("NAME|[NM]", ".+", field.name)), field) for field in columns]
+        listed = [_resource(table, known, *one) for table, one in zip(tables, contents.items(), strict=True)]
         package = {"$schema": PROFILE, "name": "opcost", "title": title, MARK: __version__, "resources": listed}
         configs = "".join(
             f'- config_name: "{table.name}"\n  data_files: "{name}"\n'
@@ -92,18 +94,19 @@ class DataFolder:
         return None if names is None else {name for name in names if str(name).endswith(ENDINGS)}
 
 
-def _resource(table: DataTable, columns: Sequence[Field], name: str, content: bytes) -> dict[str, object]:
-    """Return the description of a table's file: its size, its hash, and its columns with their units."""
-    known = {field.name: field for field in columns}
-    # ``input_0_size_1`` is described as ``input_N_size_M``.
-    places = [(re.compile(re.sub("NAME|[NM]", ".+", name)), field) for name, field in known.items()]
+def _resource(
+    table: DataTable, known: Sequence[tuple[re.Pattern[str], Field]], name: str, content: bytes
+) -> dict[str, object]:
+    """Return the description of a table's file: its size, its hash, and its columns with their units.
+
+    ``known`` has what describes columns of names that fit a pattern.
+    """
     fields: list[dict[str, object]] = []
     for column, kind in table.columns.items():
         described: dict[str, object] = {"name": column, "type": TYPES[kind]}
         if kind is bool and name.endswith(CSV):
             described |= {"trueValues": ["True"], "falseValues": ["False"]}
-        fitting = (field for pattern, field in places if pattern.fullmatch(column))
-        if field := known.get(column) or next(fitting, None):
+        if field := next((field for pattern, field in known if pattern.fullmatch(column)), None):
             described |= {"unit": field.unit} if field.unit else {}
             # A text may be empty without being unknown.
             required = kind is not str and not field.may_be_empty
